@@ -24,6 +24,9 @@ use tourbillon_jobs::{
 /// How long the store may take to count its jobs. Prometheus waits 10 s for all.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How many queues that are paused have a sample each. Their names may come from anybody.
+const MOST_PAUSED: usize = 100;
+
 /// Returns the route `GET /metrics`: the metrics of a node and of a queue, and how many jobs the
 /// store has, as text for Prometheus (version 0.0.4). `guard` is as for
 /// [`router_for`](crate::router_for): Prometheus asks by a name that it allows.
@@ -150,7 +153,7 @@ fn of_node(text: &mut Text, node: &NodeMetrics) {
     text.one(
         "errors_untold_total",
         COUNTER,
-        "Failures of which on_error was not told, as too many waited for it.",
+        "Failures of which on_error was not told.",
         total.untold,
     );
 }
@@ -287,8 +290,20 @@ fn of_store(text: &mut String, counts: Counts, paused: &[String]) {
         counts.live,
     );
     more.one("dead", GAUGE, "Dead jobs in the store.", counts.dead);
-    more.family("paused", GAUGE, "Queues that are paused.");
-    for queue in paused {
+    more.one(
+        "paused_queues",
+        GAUGE,
+        "How many queues are paused.",
+        paused.len() as u64,
+    );
+    more.family(
+        "paused",
+        GAUGE,
+        "Queues that are paused, the first 100 by name.",
+    );
+    let mut paused: Vec<_> = paused.iter().collect();
+    paused.sort_unstable();
+    for queue in paused.into_iter().take(MOST_PAUSED) {
         more.sample("", &[("queue", queue)], 1);
     }
     *text = more.out;
@@ -367,5 +382,25 @@ impl Text {
     fn write(&mut self, text: std::fmt::Arguments<'_>) {
         // Writing to a string cannot fail.
         let _ = self.out.write_fmt(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_paused_queues_with_a_sample_has_a_bound() {
+        let paused: Vec<_> = (0..250).rev().map(|it| format!("q-{it:03}")).collect();
+        let mut text = String::new();
+        of_store(&mut text, Counts { live: 0, dead: 0 }, &paused);
+        let prefix = "tourbillon_jobs_paused{queue=\"q-";
+        let named: Vec<_> = text.lines().filter(|it| it.starts_with(prefix)).collect();
+        assert_eq!(named.len(), MOST_PAUSED);
+        assert_eq!(named[99], format!("{prefix}099\"}} 1"));
+        assert!(
+            text.contains("\ntourbillon_jobs_paused_queues 250\n"),
+            "{text}"
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -38,8 +38,9 @@ pub struct Failed {
     pub token: Token,
     /// The moment for which the job was scheduled.
     pub due: Time,
-    /// Whether no other attempt follows: the job is dead, or a cron job waits for its next
-    /// occurrence.
+    /// Whether no other attempt follows if the store takes the end: the job is dead, or a cron job
+    /// waits for its next occurrence. If the store refuses it, as the node has lost its lease, say,
+    /// another node ends the job, and tells of it again.
     pub is_final: bool,
     /// What made it fail.
     pub cause: Cause,
@@ -59,8 +60,9 @@ pub enum Cause {
     Panic,
     /// The attempt took longer than [`NodeBuilder::attempt_timeout`].
     TimeLimit,
-    /// The end of its runtime cut the attempt off; or it was the last one, and began, and its node
-    /// never reported its end.
+    /// The attempt was the last one, and began, and its node never reported its end: its process
+    /// ended, say. Or the end of the handler's runtime cut it off, but then `on_error` has no
+    /// runtime for its calls: see [`NodeStats::untold`](super::NodeStats::untold).
     CutOff,
     /// The attempt succeeded, but the job is a cron job whose pattern can no longer be read.
     Pattern,
@@ -78,11 +80,13 @@ impl<S: Store> NodeBuilder<S> {
     /// have taken this yet: [`on_end`](Self::on_end) tells that. An attempt that snoozes has not
     /// failed.
     ///
-    /// **Nothing waits for `f`**: no attempt, no end, no other job. While a call is slow, up to
-    /// 1,024 failures wait for theirs. [`NodeStats::untold`](super::NodeStats::untold) counts
-    /// further ones, for which there is no call. A panic of `f` is caught, and counted in
-    /// [`NodeStats::panics`](super::NodeStats::panics). [`Node::stop`](super::Node::stop) waits for
-    /// the calls as for attempts.
+    /// **Nothing waits for `f`**: no attempt, no end, no other job. But if `f` blocks the only
+    /// thread of its runtime, no handler has a thread meanwhile. While a call is slow, up to 1,024
+    /// failures wait for theirs. [`NodeStats::untold`](super::NodeStats::untold) counts further
+    /// ones, for which there is no call, and those that wait when the runtime ends. A panic of `f`
+    /// is caught, and counted in [`NodeStats::panics`](super::NodeStats::panics).
+    /// [`Node::stop`](super::Node::stop) waits for the calls within its limit. Its result tells of
+    /// attempts only, and not whether the calls have ended.
     ///
     #[cfg_attr(feature = "sqlite", doc = "```")]
     #[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
@@ -186,7 +190,7 @@ impl Errors {
 }
 
 /// The place of the task that calls `on_error`. It is free when this is dropped, also if the user's
-/// runtime drops the task.
+/// runtime drops the task. Then nobody is told of the failures that wait, and they are counted.
 struct Telling(Option<Arc<Errors>>);
 
 impl Telling {
@@ -208,7 +212,12 @@ impl Telling {
 impl Drop for Telling {
     fn drop(&mut self) {
         if let Some(errors) = &self.0 {
-            errors.lock().is_telling = false;
+            let mut state = errors.lock();
+            state.is_telling = false;
+            let untold = std::mem::take(&mut state.waiting);
+            drop(state);
+            let counter = &errors.counters.untold;
+            counter.fetch_add(untold.len() as u64, Ordering::Relaxed);
             errors.told.notify_waiters();
         }
     }
@@ -248,5 +257,52 @@ pub(super) fn tell<S>(
     });
     if let Some(telling) = telling {
         drop(shared.runtime.spawn(telling.run()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_lite::future::{block_on, poll_once};
+
+    use super::*;
+
+    fn failed(number: u32) -> Failed {
+        Failed {
+            key: "key".into(),
+            kind: String::new(),
+            queue: "default".into(),
+            number,
+            token: Token(1),
+            due: Time::from_micros(0),
+            is_final: false,
+            cause: Cause::Error,
+            error: "on purpose".into(),
+            duration: None,
+        }
+    }
+
+    #[test]
+    fn failures_that_wait_when_the_runtime_ends_are_counted() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (tells, counters) = (told.clone(), Arc::new(Counters::default()));
+        let on_error = move |failed: &Failed| tells.lock().unwrap().push(failed.number);
+        let errors = Errors::new(Arc::new(on_error), counters.clone());
+        let untold = || counters.untold.load(Ordering::Relaxed);
+        let telling = errors.add(failed(1)).unwrap();
+        assert!(errors.add(failed(2)).is_none() && errors.add(failed(3)).is_none());
+        // 1. The runtime drops the task after its first step.
+        {
+            let mut task = Box::pin(telling.run());
+            assert!(block_on(poll_once(task.as_mut())).is_none());
+            assert_eq!((told.lock().unwrap().clone(), untold()), (vec![1], 0));
+        }
+        assert_eq!(untold(), 2);
+        block_on(errors.told());
+        // 2. It takes no task any more.
+        drop(errors.add(failed(4)).unwrap().run());
+        assert_eq!(untold(), 3);
+        // 3. A task that ends has told of all.
+        block_on(errors.add(failed(5)).unwrap().run());
+        assert_eq!((told.lock().unwrap().clone(), untold()), (vec![1, 5], 3));
     }
 }

@@ -57,7 +57,7 @@ pub struct KindMetrics {
     pub timed_out: u64,
     /// Attempts that snoozed.
     pub snoozed: u64,
-    /// Jobs that died here.
+    /// Jobs that died here, unless the store refused the end.
     pub dead: u64,
     /// Attempts whose end the store refused, as the token was stale.
     pub stale: u64,
@@ -86,9 +86,8 @@ impl Kind {
     }
 
     /// Counts the end of a handler.
-    pub(super) fn end(&self, result: &Result<(), Failure>, duration: Option<Duration>) {
+    fn end(&self, result: &Result<(), Failure>, duration: Option<Duration>) {
         let mut kind = self.lock();
-        kind.running -= 1;
         let Err(failure) = result else {
             kind.done += 1;
             kind.duration.record(duration.unwrap_or_default());
@@ -107,6 +106,31 @@ impl Kind {
             Cause::TimeLimit => kind.timed_out += 1,
             _ => {}
         }
+    }
+}
+
+/// An attempt that has begun, and whose handler has not ended. It runs until this is dropped, also
+/// if the end of the user's runtime drops it.
+pub(super) struct InHandler(Arc<Kind>);
+
+impl InHandler {
+    pub(super) fn new(kind: Arc<Kind>) -> Self {
+        let mut counters = kind.lock();
+        counters.begun += 1;
+        counters.running += 1;
+        drop(counters);
+        Self(kind)
+    }
+
+    /// Counts the end of the handler.
+    pub(super) fn end(self, result: &Result<(), Failure>, duration: Option<Duration>) {
+        self.0.end(result, duration);
+    }
+}
+
+impl Drop for InHandler {
+    fn drop(&mut self) {
+        self.0.lock().running -= 1;
     }
 }
 
@@ -217,6 +241,16 @@ impl MetricsReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_attempt_that_is_dropped_runs_no_more() {
+        let kinds = ByKind::default();
+        let running = InHandler::new(kinds.get("queue", "kind", true));
+        assert_eq!(kinds.read()[0].running, 1);
+        drop(running);
+        let kind = &kinds.read()[0];
+        assert_eq!((kind.begun, kind.running, kind.done), (1, 0, 0));
+    }
 
     #[test]
     fn the_number_of_entries_has_a_bound() {

@@ -1,6 +1,7 @@
 //! One attempt of a job.
 
 use std::{
+    borrow::Cow,
     future::pending,
     sync::{
         Arc,
@@ -19,7 +20,7 @@ use super::{
     handler,
     held::Seat,
     interrupt::Place,
-    metrics::{Kind, Planned},
+    metrics::{InHandler, Kind, Planned},
 };
 use crate::{
     recount::after_run,
@@ -147,11 +148,7 @@ pub(super) async fn run<S: Store>(
     count(&counters.begun);
     let running = Counted::new(&counters.running);
     let kind = kind(&shared, &held);
-    {
-        let mut kind = kind.lock();
-        kind.begun += 1;
-        kind.running += 1;
-    }
+    let counted = InHandler::new(kind.clone());
     let planned = Planned::new(kind.clone(), shared.store.now().since(held.at));
     let attempt = Attempt {
         key: held.key.clone(),
@@ -174,7 +171,7 @@ pub(super) async fn run<S: Store>(
             Then::Retry | Then::GiveUp => &counters.failed,
         },
     });
-    kind.end(&result, duration);
+    counted.end(&result, duration);
     let cause = cause(&result);
     let end = end(&shared, &held, number, result);
     errors::tell(&shared, &held, number, &end, cause, duration);
@@ -216,10 +213,6 @@ fn cause(result: &Result<(), Failure>) -> Cause {
 /// Tells the store how an attempt ended, and then `on_end`.
 async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End, of_kind: &Kind) {
     let counters = &shared.counters;
-    if let End::Dead { .. } = end {
-        count(&counters.dead);
-        of_kind.lock().dead += 1;
-    }
     let Held {
         key, kind, token, ..
     } = held;
@@ -232,6 +225,10 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End, of_kind: &Ki
     if accepted == Some(false) {
         count(&counters.stale);
         of_kind.lock().stale += 1;
+    } else if let End::Dead { .. } = end {
+        // Only now, as another node ends the job if the store refuses this end.
+        count(&counters.dead);
+        of_kind.lock().dead += 1;
     }
     if let Some(on_end) = &shared.options.on_end {
         let ended = Ended {
@@ -251,14 +248,14 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End, of_kind: &Ki
     }
 }
 
-/// Cuts a long text of an error, so that ends are small.
-fn cut(mut text: String) -> String {
-    if text.len() > MAX_ERROR {
-        let end = (0..=MAX_ERROR).rfind(|&end| text.is_char_boundary(end));
-        text.truncate(end.unwrap_or(0));
-        text.push('…');
+/// Cuts a long text of an error, so that ends and spans are small.
+pub(super) fn cut<'a>(text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
+    let text = text.into();
+    if text.len() <= MAX_ERROR {
+        return text;
     }
-    text
+    let end = (0..=MAX_ERROR).rfind(|&end| text.is_char_boundary(end));
+    format!("{}…", &text[..end.unwrap_or(0)]).into()
 }
 
 /// Decides what follows an attempt.
@@ -271,10 +268,10 @@ fn end<S: Store>(shared: &Shared<S>, job: &Held, number: u32, result: Result<(),
             Then::Retry if number < backoff.attempts => {
                 return End::Retry {
                     delay: backoff.wait(number),
-                    error: cut(error),
+                    error: cut(error).into_owned(),
                 };
             }
-            Then::Retry | Then::GiveUp => Some(cut(error)),
+            Then::Retry | Then::GiveUp => Some(cut(error).into_owned()),
         },
     };
     if let Some(wrong) = job.repeat.as_ref().and_then(|repeat| repeat.error()) {

@@ -12,7 +12,7 @@ mod with {
     use tracing::{Instrument, Span, field::Empty};
 
     use super::*;
-    use crate::node::{Cause, failure::Then};
+    use crate::node::{Cause, failure::Then, run::cut};
 
     /// The span of an attempt. Its fields have the names of OpenTelemetry's semantic conventions
     /// for messaging, if these have one, and those that `tracing-opentelemetry` knows.
@@ -52,19 +52,19 @@ mod with {
         /// Says how the handler ended.
         pub(in crate::node) fn end(&self, ended: &Ended) {
             let (error, text) = match ended {
-                None => ("time_limit", "it took too long"),
+                None => ("time_limit", "it took too long".into()),
                 Some(Err(failure)) if !matches!(failure.then, Then::Snooze(_)) => {
                     let error = match failure.cause {
                         Cause::Panic => "panic",
                         _ => "error",
                     };
-                    (error, failure.error.as_str())
+                    (error, cut(failure.error.as_str()))
                 }
                 Some(_) => return,
             };
             self.0.record("error.type", error);
             self.0.record("otel.status_code", "ERROR");
-            self.0.record("otel.status_description", text);
+            self.0.record("otel.status_description", &*text);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::store::Store;
 pub struct NodeStats {
     /// Jobs in the node's timers, or due and not begun.
     pub held: u64,
-    /// Attempts that run.
+    /// Attempts that run, or whose end the store has not answered to.
     pub running: u64,
     /// Of these, attempts that are past their time limit and block their threads.
     pub blocked: u64,
@@ -27,7 +27,7 @@ pub struct NodeStats {
     pub failed: u64,
     /// Attempts that snoozed.
     pub snoozed: u64,
-    /// Jobs that died here.
+    /// Jobs that died here, unless the store refused the end.
     pub dead: u64,
     /// Attempts whose end the store refused, as the token was stale.
     pub stale: u64,
@@ -40,7 +40,8 @@ pub struct NodeStats {
     pub leases_lost: u64,
     /// Panics of `on_end`, `on_error` and `on_blocked`.
     pub panics: u64,
-    /// Failures of which `on_error` was not told, as too many waited for it.
+    /// Failures of which `on_error` was not told: too many waited for it, or the node's runtime had
+    /// ended.
     pub untold: u64,
 }
 

@@ -1,6 +1,7 @@
 //! Callbacks that misbehave, and the metrics for Prometheus.
 
 use std::{
+    future::pending,
     io::Write,
     process::{Command, Stdio},
     sync::{
@@ -16,14 +17,18 @@ use axum::{
     http::{Request, StatusCode, header},
 };
 use http_body_util::BodyExt;
-use tourbillon::time::sleep;
+use tourbillon::{runtime::Builder, time::sleep};
 use tourbillon_axum::SameOrigin;
-use tourbillon_jobs::{Attempt, Backoff, Failure, Node, Queue, node::NodeBuilder, store::Store};
+use tourbillon_jobs::{
+    Attempt, Backoff, Failure, Node, Queue, node::NodeBuilder, sqlite::Sqlite, store::Store,
+};
 use tourbillon_jobs_server::{metrics_router, router};
 use tourbillon_support::{Gate, clients::have};
 use tower_service::Service;
 
-use crate::support::{HOUR, live, new, on_file, unbounded_channel};
+use crate::support::{
+    Dir, HOUR, live, new, on_file, on_file_with_two_threads, soon, unbounded_channel,
+};
 
 /// A node whose jobs fail once, and are dead then, if their keys begin with `fails`.
 fn failing<S: Store>(
@@ -44,7 +49,7 @@ fn failing<S: Store>(
 
 #[test]
 fn a_callback_that_blocks_stalls_nothing() {
-    on_file(async |queue| {
+    on_file_with_two_threads(async |queue| {
         let (gate, told) = (Gate::default(), Arc::new(AtomicU64::new(0)));
         let (began, mut begins) = unbounded_channel();
         let (waits, counts) = (gate.clone(), told.clone());
@@ -63,6 +68,12 @@ fn a_callback_that_blocks_stalls_nothing() {
         live(&queue, 0).await;
         queue.schedule("works", Duration::ZERO, "").await.unwrap();
         live(&queue, 0).await;
+        soon("for the answers to the ends", async {
+            while node.stats().running > 0 {
+                sleep(Duration::from_millis(2)).await;
+            }
+        })
+        .await;
         let (stats, before) = (node.stats(), told.load(Ordering::Relaxed));
         // First, as a failed test would wait at the gate otherwise.
         gate.open();
@@ -76,7 +87,7 @@ fn a_callback_that_blocks_stalls_nothing() {
 
 #[test]
 fn a_stop_waits_for_a_callback_for_its_limit_only() {
-    on_file(async |queue| {
+    on_file_with_two_threads(async |queue| {
         let gate = Gate::default();
         let (began, mut begins) = unbounded_channel();
         let waits = gate.clone();
@@ -118,6 +129,38 @@ fn a_callback_that_panics_is_counted_and_called_again() {
         assert_eq!(told.recv().await.unwrap(), "fails-2");
         assert_eq!(reader.read().total.panics, 5);
     });
+}
+
+#[test]
+fn nothing_runs_after_the_end_of_the_runtime() {
+    let (began, begins) = std::sync::mpsc::channel();
+    let told = Arc::new(AtomicU64::new(0));
+    let tells = told.clone();
+    let dir = Dir::new();
+    let runtime = Builder::new().worker_threads(2).build().unwrap();
+    let reader = runtime.block_on(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let node = Node::builder(queue.clone())
+            .on_error(move |_| {
+                tells.fetch_add(1, Ordering::Relaxed);
+            })
+            .start(move |_| {
+                let _ = began.send(());
+                pending()
+            });
+        let jobs = (0..100).map(|number| new(format!("job-{number}"), Duration::ZERO));
+        queue.store().schedule(jobs.collect()).await.unwrap();
+        node.metrics_reader()
+    });
+    for _ in 0..100 {
+        begins.recv().unwrap();
+    }
+    drop(runtime);
+    let metrics = reader.read();
+    assert_eq!((metrics.total.running, metrics.kinds[0].running), (0, 0));
+    // The end may drop the attempts before these learn that they are cut off.
+    let told = told.load(Ordering::Relaxed);
+    assert_eq!(told + metrics.total.untold, metrics.total.failed);
 }
 
 /// Asks a router for its metrics.
@@ -232,6 +275,7 @@ fn prometheus_reads_the_metrics() {
             "tourbillon_jobs_store_errors_total{request=\"begin\"} 0",
             "tourbillon_jobs_live 1",
             "tourbillon_jobs_dead 1",
+            "tourbillon_jobs_paused_queues 1",
             "tourbillon_jobs_paused{queue=\"reports\"} 1",
         ] {
             has(&text, line);
@@ -253,7 +297,6 @@ mod away {
         network::behind_a_proxy,
         server::Server,
         shared::{LEASE, connect},
-        support::soon,
     };
 
     pub fn a_node_that_is_cut_off_says_so<S: Server>() {

@@ -173,7 +173,8 @@ pub async fn times_of_attempts_are_measured<S: Store>(queue: &Queue<S>) {
 
 pub async fn an_attempt_that_is_replaced_is_counted<S: Store>(queue: &Queue<S>) {
     let before = queue.stats();
-    let (node, gate, mut begins, mut ends) = waiting(queue, |node| node, |_| Ok(()));
+    let (node, gate, mut begins, mut ends) =
+        waiting(queue, |node| node, |_| Err(Failure::give_up("on purpose")));
     queue.schedule("job", Duration::ZERO, "").await.unwrap();
     begins.recv().await.unwrap();
     let running = |metrics: NodeMetrics| metrics.kinds[0].running;
@@ -197,6 +198,8 @@ pub async fn an_attempt_that_is_replaced_is_counted<S: Store>(queue: &Queue<S>) 
     assert!(queue.cancel("").await.is_err());
     let metrics = node.metrics();
     assert_eq!((metrics.kinds[0].stale, metrics.total.stale), (1, 1));
+    // The job is not dead, as the end was refused.
+    assert_eq!((metrics.kinds[0].dead, metrics.total.dead), (0, 0));
     assert_eq!(running(metrics), 0);
     let after = queue.stats();
     assert_eq!(after.created - before.created, 1);
