@@ -75,7 +75,8 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     let is_stated = !config.timer_tolerance.is_exact() || config.spin_before > 0;
     // A worker that waits awake uses up the quota, and then the kernel stops all threads. `Cores`
     // has the present quota, but rounded: half a core is one.
-    config.spin &= !(cores.as_ref().is_some_and(Cores::has_quota) || mask.exceeds_quota());
+    let allowed = mask.allowed_at_first();
+    config.spin &= !(cores.as_ref().is_some_and(Cores::has_quota) || allowed.exceeds_quota());
     if !config.spin {
         // Both would have a worker wake early and spin.
         (config.spin_before, config.timer_advance) = (0, 0);
@@ -86,6 +87,8 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         false => cores.map_or(1, |cores| usable(pins.as_deref(), &cores)),
     };
     config.shares_cores = config.cores < count;
+    let is_set = builder.worker_threads.is_some() || builder.cores.is_some();
+    config.follows_limits = count > 1 && builder.follow_limits.unwrap_or(!is_set);
     config.timer_budget = config.timer_budget.filter(|_| !is_stated);
     // Workers that share a core share its budget: they spend one together, or each has its part.
     if !mates::are_grouped(&config, count) {
@@ -94,6 +97,9 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     }
     // All state that the threads share exists before the first thread runs.
     let shared = Arc::new(Shared::new(config, mask, count));
+    if shared.config.follows_limits {
+        shared.limit_by_system(allowed);
+    }
     if builder.start_paused {
         shared.clock.pause();
     }

@@ -39,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) cores: usize,
     /// Whether there are more workers than cores.
     pub(crate) shares_cores: bool,
+    /// Whether the number of workers that take part follows what the system allows.
+    pub(crate) follows_limits: bool,
     /// The group of what was given none.
     pub(crate) default_group: groups::Options,
     pub(crate) max_blocking_threads: usize,

@@ -115,7 +115,9 @@ impl Handle {
     ///
     /// Use it if the process gets less processor time than it was started with, for example in a
     /// container that is resized: more threads that run than the limit allows make the kernel stop
-    /// all of them. Build the runtime with as many workers as it may ever use.
+    /// all of them. Build the runtime with as many workers as it may ever use. A runtime that
+    /// [follows the limits](crate::runtime::Builder::follow_limits) does this by itself; of its
+    /// number and the one that was set here, the smaller one counts.
     ///
     /// Once the runtime's clock was [paused](Handle::pause_clock), all workers take part.
     ///
@@ -138,7 +140,7 @@ impl Handle {
         match workers {
             0 => return Err(WorkersError::Zero),
             asked if asked > most => return Err(WorkersError::TooMany { asked, most }),
-            _ => self.shared.set_active_workers(workers),
+            _ => self.shared.limit_by_hand(workers),
         }
         Ok(())
     }

@@ -10,6 +10,7 @@
 //! | `shared`, `id` | the state of a runtime, and its number |
 //! | `facade` | what the builder of the package in tokio's place sets |
 //! | `config`, `lifecycle` | the options of a runtime, and how it comes to its end |
+//! | `limits` | what limits how many workers take part |
 //! | `queues` | the queues that workers share, and how many jobs a steal takes |
 //! | `job`, `local` | the jobs of a worker, and the queues that only its own thread uses |
 //! | `groups` | groups of tasks, and the turns of the groups on a worker |
@@ -44,6 +45,7 @@ pub(crate) mod id;
 pub(crate) mod in_place;
 pub(crate) mod job;
 pub(crate) mod lifecycle;
+pub(crate) mod limits;
 pub(crate) mod local;
 pub(crate) mod mates;
 #[cfg(tourbillon_sim)]

@@ -21,6 +21,7 @@ use crate::{
         id::Id,
         job::{Job, Order, TaskJob},
         lifecycle::Lifecycle,
+        limits::Limits,
         local,
         mates::{Group, groups},
         paused::state::Quiescence,
@@ -93,6 +94,8 @@ pub struct Shared {
     pub(crate) groups: Box<[CachePadded<Group>]>,
     /// How many workers take part.
     pub(crate) limit: Limit,
+    /// What says so.
+    pub(crate) limits: Limits,
     /// Limits how many workers rescue others at once.
     pub(crate) rescuers: Rescuers,
     /// Whether a thread that arms a callback looks at the bound of pending ones, or at its group.
@@ -180,6 +183,7 @@ impl Shared {
             task_groups: Groups::new(),
             groups: groups(&config, workers),
             limit: Limit::new(),
+            limits: Limits::default(),
             rescuers: Rescuers::new(config.cores, config.rescue_latency),
             arms_by_rules: AtomicBool::new(config.max_timers.is_some()),
             pending: CachePadded::new(AtomicUsize::new(0)),

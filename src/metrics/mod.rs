@@ -82,6 +82,7 @@ impl RuntimeMetrics {
     }
 
     /// Returns how many of the workers take part: see
+    /// [`Builder::follow_limits`](crate::runtime::Builder::follow_limits) and
     /// [`Handle::set_workers`](crate::runtime::Handle::set_workers). It is zero once the runtime has
     /// been shut down.
     pub fn active_workers(&self) -> usize {

@@ -18,11 +18,15 @@
 //!   mask, that is the mask of the process. So a runtime is never wider than the masks that are
 //!   there, and a process whose only thread pins itself has that core alone.
 //! - A cpuset needs no rule: the kernel cuts each mask to it.
+//! - A pinned worker may lose its core: to a mask, to a cpuset, or as the core goes offline. The
+//!   kernel or the other mask then says where it runs. Once each worker may have its core again,
+//!   all are pinned again: see [`RuntimeMask::cores_now`].
 
 use std::{
     cell::RefCell,
     fs, mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use core_affinity::CoreId;
@@ -70,6 +74,38 @@ impl Cores {
     }
 }
 
+/// How much of the machine the system lets the workers of a runtime use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Allowed {
+    /// How many cores their masks have together. `None` if the system does not tell.
+    cores: Option<u32>,
+    /// How many cores the quotas pay for. `None` without a quota.
+    quota: Option<f64>,
+}
+
+impl Allowed {
+    /// Returns how many workers can use it. `None` if nothing limits them.
+    ///
+    /// A quota is rounded up: with one worker for 1.5 cores, a third of them could never be used.
+    ///
+    /// It may be one: two workers that are busy at the same time use up half a core in a quarter of
+    /// the period, and are both stopped for the rest. One that is busy is stopped for half of it.
+    /// Go 1.25 rounds up, too, but has two at least: with one, its garbage collector would stop the
+    /// program at times. Here nothing but the program needs a worker, and if that one is stuck, a
+    /// retired worker stands in for it.
+    pub(crate) fn workers(self) -> Option<usize> {
+        let cores = self.cores.map(f64::from);
+        let least = cores.into_iter().chain(self.quota).reduce(f64::min)?;
+        Some((least.ceil() as usize).max(1))
+    }
+
+    /// Returns whether the quota allows less than the masks.
+    pub(crate) fn exceeds_quota(self) -> bool {
+        let both = self.quota.zip(self.cores);
+        both.is_some_and(|(quota, cores)| quota < f64::from(cores))
+    }
+}
+
 /// An affinity mask: a bit for each core, as many as in the C library's `cpu_set_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mask([u64; WORDS]);
@@ -101,9 +137,22 @@ impl Mask {
     /// Sets the mask of the calling thread. Returns whether the system allowed it: some sandboxes
     /// do not, which only costs speed.
     fn set(&self) -> bool {
+        self.set_of(THIS_THREAD)
+    }
+
+    /// Sets the mask of a thread, as [`set`](Self::set) does.
+    fn set_of(&self, thread: ThreadId) -> bool {
         let bits = self.0.as_ptr().cast();
         // SAFETY: `bits` is valid for reads of that many bytes.
-        0 == unsafe { libc::sched_setaffinity(THIS_THREAD, mem::size_of_val(&self.0), bits) }
+        0 == unsafe { libc::sched_setaffinity(thread, mem::size_of_val(&self.0), bits) }
+    }
+
+    /// Returns the cores that are in at least one of the two masks.
+    fn or(mut self, other: Self) -> Self {
+        for (word, other) in self.0.iter_mut().zip(other.0) {
+            *word |= other;
+        }
+        self
     }
 
     /// Returns whether each core of this mask is in `other`.
@@ -143,6 +192,8 @@ struct Workers {
     unstarted: usize,
     /// Those that run.
     running: Vec<WorkerMask>,
+    /// Whether a pinned worker had lost its core at the last look, or had not got it back since.
+    have_lost: bool,
 }
 
 /// A worker thread that runs.
@@ -151,6 +202,8 @@ struct WorkerMask {
     thread: ThreadId,
     /// The mask that it had when it began.
     begun: Option<Mask>,
+    /// The core that it was pinned to.
+    pin: Option<Mask>,
 }
 
 impl RuntimeMask {
@@ -162,16 +215,62 @@ impl RuntimeMask {
             workers: Mutex::new(Workers {
                 unstarted: 0,
                 running: Vec::new(),
+                have_lost: false,
             }),
         }
     }
 
-    /// Returns whether the mask has more cores than the CPU quota allows. The quota is as it was at
-    /// most 10 s ago: it is looked for once for many runtimes, which may have to be cheap.
-    pub(crate) fn exceeds_quota(&self) -> bool {
-        let (own, quota) = (self.own.as_ref(), quota::Groups::known().cores());
-        own.zip(quota)
-            .is_some_and(|(mask, quota)| quota < f64::from(mask.count()))
+    /// Returns what the process may use as the runtime is built. The quota is as it was at most
+    /// 10 s ago: it is looked for once for many runtimes, which may have to be cheap.
+    pub(crate) fn allowed_at_first(&self) -> Allowed {
+        Allowed {
+            cores: self.own.map(|mask| mask.count()),
+            quota: quota::Groups::known().cores(),
+        }
+    }
+
+    /// Returns what the workers may use at present. The quota is as it was at most `age` ago. Pins
+    /// the workers again, if they had lost their cores and may have them again.
+    pub(crate) fn allowed_now(&self, age: Duration) -> Allowed {
+        // Whatever machine the simulation runs on, it takes workers away and gives them back.
+        if cfg!(tourbillon_sim) {
+            return Allowed {
+                cores: Some(1 + (super::random() % 4) as u32),
+                quota: None,
+            };
+        }
+        Allowed {
+            cores: self.cores_now(),
+            quota: quota::Groups::known_within(age).cores(),
+        }
+    }
+
+    /// Returns how many cores the masks of the workers have together. The kernel leaves out those
+    /// that are offline. `None` if the system does not tell, or if a worker has not begun.
+    ///
+    /// The kernel cuts the mask of a worker to a cpuset, and ignores it when its core goes offline:
+    /// in both cases it may forget the pin. If that has happened, and each worker may run on its
+    /// core again, this pins all of them. Before that, the mask of a worker may be what somebody
+    /// has set for the process, and it stays.
+    fn cores_now(&self) -> Option<u32> {
+        let mut workers = self.workers();
+        if workers.unstarted > 0 {
+            return None;
+        }
+        let masks = workers.running.iter().map(|it| Mask::of(it.thread));
+        let masks = masks.collect::<Option<Vec<_>>>()?;
+        let pins = || workers.running.iter().map(|it| (it.thread, it.pin));
+        let has_its_own = |((_, pin), mask): ((ThreadId, Option<Mask>), &Mask)| {
+            pin.is_none_or(|pin| pin.is_within(mask))
+        };
+        let have_all = pins().zip(&masks).all(has_its_own);
+        if have_all && workers.have_lost {
+            for (thread, pin) in pins() {
+                pin.map(|pin| pin.set_of(thread));
+            }
+        }
+        workers.have_lost = !have_all;
+        masks.into_iter().reduce(Mask::or).map(|mask| mask.count())
     }
 
     /// Sets how many threads the runtime starts for its workers. Call it before they start.
@@ -183,13 +282,15 @@ impl RuntimeMask {
     /// system refuses to pin it, it runs where it may.
     pub(crate) fn enter(self: &Arc<Self>, core: Option<usize>) -> WorkerThread<'_> {
         let main = Mask::of_main_thread();
+        let mut pinned_to = None;
         // If somebody has narrowed all threads of the process since the runtime was built, this
         // one keeps what it was given.
         if main == self.main || Mask::of(THIS_THREAD) != main {
             // A pinned worker of another runtime may have started this thread.
             self.take();
             if core.is_some_and(pin) {
-                if let Some(core) = Mask::of(THIS_THREAD) {
+                pinned_to = Mask::of(THIS_THREAD);
+                if let Some(core) = pinned_to {
                     let of = self.clone();
                     PIN.set(Some(Pin { core, of }));
                 }
@@ -199,7 +300,11 @@ impl RuntimeMask {
         let begun = Mask::of(THIS_THREAD);
         let mut workers = self.workers();
         workers.unstarted -= 1;
-        workers.running.push(WorkerMask { thread, begun });
+        workers.running.push(WorkerMask {
+            thread,
+            begun,
+            pin: pinned_to,
+        });
         drop(workers);
         WorkerThread(self, thread)
     }
@@ -328,4 +433,26 @@ pub(crate) fn with_all_cores<R>(f: impl FnOnce() -> R) -> R {
     let pin = PIN.try_with(|pin| pin.borrow().clone());
     let _left = pin.ok().flatten().and_then(Pin::leave);
     f()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quota_and_the_masks_limit_the_workers() {
+        let workers = |cores, quota| Allowed { cores, quota }.workers();
+        assert_eq!(workers(None, None), None);
+        assert_eq!(workers(Some(3), None), Some(3));
+        let quotas = [(0.01, 1), (0.5, 1), (1.0, 1), (1.01, 2), (1.5, 2), (2.0, 2)];
+        for (quota, expected) in quotas {
+            assert_eq!(workers(None, Some(quota)), Some(expected), "{quota}");
+            assert_eq!(workers(Some(64), Some(quota)), Some(expected), "{quota}");
+            assert_eq!(workers(Some(1), Some(quota)), Some(1), "{quota}");
+        }
+        let exceeds = |cores, quota| Allowed { cores, quota }.exceeds_quota();
+        assert!(exceeds(Some(2), Some(1.5)) && exceeds(Some(1), Some(0.5)));
+        assert!(!exceeds(Some(1), Some(1.0)) && !exceeds(Some(1), None));
+        assert!(!exceeds(None, Some(0.5)), "the masks are not known");
+    }
 }

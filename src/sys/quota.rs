@@ -11,7 +11,7 @@ use super::clock;
 use crate::util::nanos::nanos;
 
 /// How often the quota is looked for: somebody may set it, or move the process. In between, a
-/// process without a quota reads no file.
+/// process without a quota reads no file, unless a runtime [follows](Groups::known_within) it.
 const LOOKED_FOR: Duration = Duration::from_secs(10);
 
 /// How much the kernel has throttled the groups with a quota that this process is in, since they
@@ -36,15 +36,39 @@ struct Group {
 #[derive(Clone, Debug)]
 pub(crate) struct Groups(Arc<[Group]>);
 
+/// A hierarchy of groups that may have a quota.
+#[derive(Clone, Debug)]
+struct Mount {
+    is_version_1: bool,
+    /// The group whose folder is the mount point. In a container the mount shows a part of the
+    /// hierarchy only.
+    root: PathBuf,
+    point: PathBuf,
+}
+
 impl Groups {
     /// Returns the groups, as they were at most 10 s ago. At times this reads many files. So
     /// whoever measures what a reading of the accounts costs, calls this before it.
     pub(crate) fn known() -> Self {
-        static KNOWN: Known = Known(Mutex::new(None));
+        Self::known_within(LOOKED_FOR)
+    }
+
+    /// Returns the groups, as they were at most `age` ago. It looks for mounts every 10 s at most:
+    /// a machine may have thousands.
+    pub(crate) fn known_within(age: Duration) -> Self {
+        static MOUNTS: Recent<Arc<[Mount]>> = Recent(Mutex::new(None));
+        static GROUPS: Recent<Groups> = Recent(Mutex::new(None));
         if cfg!(tourbillon_sim) {
             return Self(Arc::default());
         }
-        KNOWN.get(clock::monotonic(), with_quota)
+        let now = clock::monotonic();
+        GROUPS.get(now, age, || {
+            let mounts = MOUNTS.get(now, LOOKED_FOR, || {
+                let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+                parse_mounts(&mounts).into()
+            });
+            Self(with_quota(&mounts).into())
+        })
     }
 
     /// Returns how many cores the process may use by its quotas. `None` without a quota.
@@ -66,21 +90,21 @@ impl Groups {
     }
 }
 
-/// The groups as they were found last, and when that was, in ns.
-struct Known(Mutex<Option<(u64, Groups)>>);
+/// What was found last, and when that was, in ns.
+struct Recent<T>(Mutex<Option<(u64, T)>>);
 
-impl Known {
-    /// Returns the groups, which `find` finds if they were not looked for since `LOOKED_FOR`.
-    fn get(&self, now: u64, find: impl FnOnce() -> Vec<Group>) -> Groups {
+impl<T: Clone> Recent<T> {
+    /// Returns what was found, at most `age` before `now`. Otherwise `find` finds it again.
+    fn get(&self, now: u64, age: Duration, find: impl FnOnce() -> T) -> T {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |at: u64| now.saturating_sub(at) < nanos(LOOKED_FOR);
-        if let Some((_, groups)) = lock().as_ref().filter(|(at, _)| is_recent(*at)) {
-            return groups.clone();
+        let is_recent = |at: u64| now.saturating_sub(at) < nanos(age);
+        if let Some((_, found)) = lock().as_ref().filter(|(at, _)| is_recent(*at)) {
+            return found.clone();
         }
         // Without the lock: other threads do not wait for these files.
-        let groups = Groups(find().into());
-        *lock() = Some((now, groups.clone()));
-        groups
+        let found = find();
+        *lock() = Some((now, found.clone()));
+        found
     }
 }
 
@@ -91,13 +115,17 @@ pub(crate) fn throttled() -> Option<Throttled> {
 }
 
 /// Returns the groups that limit this process by a quota.
-fn with_quota() -> Vec<Group> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+fn with_quota(mounts: &[Mount]) -> Vec<Group> {
     let member = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mut limited = Vec::new();
-    for (mount, group) in groups(&mounts, &member) {
+    for mount in mounts {
+        let Some(group) = mount.group(&member) else {
+            continue;
+        };
         // Each group above limits this one, too.
-        let above = group.ancestors().take_while(|it| it.starts_with(&mount));
+        let above = group
+            .ancestors()
+            .take_while(|it| it.starts_with(&mount.point));
         limited.extend(above.filter_map(|folder| {
             let (folder, cores) = (folder.to_owned(), quota_of(folder)?);
             Some(Group { folder, cores })
@@ -106,40 +134,45 @@ fn with_quota() -> Vec<Group> {
     limited
 }
 
-/// Returns the folder of the process's group in each hierarchy that may have a quota, with the
-/// folder where the hierarchy is mounted.
-fn groups(mounts: &str, member: &str) -> Vec<(PathBuf, PathBuf)> {
-    let mut groups = Vec::new();
-    for line in mounts.lines() {
-        // `31 23 0:28 ROOT POINT OPTIONS - TYPE SOURCE SUPER_OPTIONS`
-        let Some((before, after)) = line.split_once(" - ") else {
-            continue;
-        };
+/// Returns where the hierarchies are mounted that may have a quota.
+fn parse_mounts(mounts: &str) -> Vec<Mount> {
+    // `31 23 0:28 ROOT POINT OPTIONS - TYPE SOURCE SUPER_OPTIONS`
+    let parse = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
         let (mut before, mut after) = (before.split(' '), after.split(' '));
-        let (Some(root), Some(point)) = (before.nth(3), before.next()) else {
-            continue;
-        };
-        let (kind, options) = (after.next(), after.nth(1).unwrap_or_default());
+        let (root, point) = (before.nth(3)?, before.next()?);
+        let (kind, options) = (after.next()?, after.nth(1).unwrap_or_default());
         let is_version_1 = match kind {
-            Some("cgroup") if options.split(',').any(|it| it == "cpu") => true,
-            Some("cgroup2") => false,
-            _ => continue,
+            "cgroup" if options.split(',').any(|it| it == "cpu") => true,
+            "cgroup2" => false,
+            _ => return None,
         };
+        let (root, point) = (root.into(), point.into());
+        Some(Mount {
+            is_version_1,
+            root,
+            point,
+        })
+    };
+    mounts.lines().filter_map(parse).collect()
+}
+
+impl Mount {
+    /// Returns the folder of the process's group in this hierarchy. `member` has a line for each
+    /// hierarchy.
+    fn group(&self, member: &str) -> Option<PathBuf> {
         // `NUMBER:CONTROLLERS:PATH`, without controllers in version 2.
         let path = member.lines().find_map(|line| {
             let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-            let is_this = match is_version_1 {
+            let is_this = match self.is_version_1 {
                 true => controllers.split(',').any(|it| it == "cpu"),
                 false => controllers.is_empty(),
             };
             is_this.then_some(path)
-        });
-        let Some(path) = path else { continue };
-        // In a container the mount shows a part of the hierarchy only.
-        let inside = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
-        groups.push((PathBuf::from(point), Path::new(point).join(inside)));
+        })?;
+        let inside = Path::new(path).strip_prefix(&self.root);
+        Some(self.point.join(inside.unwrap_or(Path::new(""))))
     }
-    groups
 }
 
 /// Reads how many cores a group may use, from its files of version 1 or 2. Returns `None` if it has
@@ -186,18 +219,21 @@ mod tests {
 
     #[test]
     fn the_groups_are_looked_for_now_and_then() {
-        let known = Known(Mutex::new(None));
+        let known = Recent(Mutex::new(None));
         let second = 1_000_000_000;
-        let looks = |at: u64| {
+        let looks = |at: u64, age: u64| {
             let mut looked = false;
-            known.get(at * second, || {
-                looked = true;
-                vec![group("/", 1.0)]
-            });
+            known.get(at * second, Duration::from_secs(age), || looked = true);
             looked
         };
-        let looked: Vec<_> = [5, 5, 14, 15, 24, 40].map(looks).into();
+        let looked = [5, 5, 14, 15, 24, 40].map(|at| looks(at, 10));
         assert_eq!(looked, [true, false, false, true, false, true]);
+        // Whoever asks for what is newer looks for all.
+        let looked = [(40, 1), (41, 1), (42, 10), (42, 1), (43, 2)];
+        assert_eq!(
+            looked.map(|(at, age)| looks(at, age)),
+            [false, true, false, true, false]
+        );
     }
 
     #[test]
@@ -271,6 +307,11 @@ mod tests {
                       32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
                       33 31 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
         let member = "5:memory:/a\n4:cpu,cpuacct:/a/b\n0::/c\n";
+        let groups = |mounts, member| {
+            let with_group = |it: Mount| it.group(member).map(|group| (it.point, group));
+            let mounts = parse_mounts(mounts).into_iter();
+            mounts.filter_map(with_group).collect::<Vec<_>>()
+        };
         let found = |mount: &str, group: &str| vec![(mount.into(), group.into())];
         let mount = "/sys/fs/cgroup/cpu,cpuacct";
         assert_eq!(

@@ -25,7 +25,7 @@ use tourbillon::{
 pub(super) type Cores = Vec<usize>;
 
 /// Returns the mask of a thread; 0 is the calling one.
-fn mask_of(thread: i32) -> io::Result<Cores> {
+pub(super) fn mask_of(thread: i32) -> io::Result<Cores> {
     // SAFETY: all zeros is a valid, empty set, and the call writes at most its size.
     let (read, set) = unsafe {
         let mut set: libc::cpu_set_t = mem::zeroed();

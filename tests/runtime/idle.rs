@@ -67,6 +67,7 @@ fn rest(workers: usize) -> BTreeMap<String, u64> {
 fn build(workers: usize) -> Runtime {
     Builder::new()
         .worker_threads(workers)
+        .follow_limits(true)
         .thread_name(NAME)
         .build()
         .unwrap()

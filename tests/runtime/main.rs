@@ -22,6 +22,7 @@ mod on_demand;
 mod park_hooks;
 #[cfg(feature = "probes")]
 mod probes;
+mod limits;
 mod quota;
 mod short_jobs;
 mod signals;

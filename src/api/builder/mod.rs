@@ -45,6 +45,8 @@ pub struct Builder {
     pub(crate) worker_threads: Option<usize>,
     pub(crate) cores: Option<Vec<usize>>,
     pub(crate) pin: bool,
+    /// `None`: if the number of workers is not set.
+    pub(crate) follow_limits: Option<bool>,
     pub(crate) thread_name: Arc<dyn Fn(usize) -> String + Send + Sync>,
     pub(crate) start_paused: bool,
     pub(crate) config: Config,
@@ -63,6 +65,7 @@ impl Builder {
             worker_threads: None,
             cores: None,
             pin: true,
+            follow_limits: None,
             thread_name: Arc::new(|index| format!("tourbillon-{index}")),
             start_paused: false,
             config: Config {
@@ -82,6 +85,7 @@ impl Builder {
                 pins: None,
                 cores: 1,
                 shares_cores: false,
+                follows_limits: false,
                 default_group: groups::Options::named("default"),
                 max_blocking_threads: 512,
                 thread_keep_alive: Duration::from_secs(10),
@@ -236,6 +240,7 @@ impl fmt::Debug for Builder {
             .field("worker_threads", &self.worker_threads)
             .field("cores", &self.cores)
             .field("pin", &self.pin)
+            .field("follow_limits", &self.follow_limits)
             .field("thread_stack_size", &self.config.thread_stack_size)
             .field("event_interval", &self.config.event_interval)
             .field("global_queue_interval", &self.config.global_queue_interval)

@@ -7,7 +7,8 @@ use crate::api::builder::Builder;
 /// Threads: their number, cores, names, stacks and hooks.
 impl Builder {
     /// Sets the number of workers. The default is one for each core that the affinity mask and the
-    /// CPU quota allow.
+    /// CPU quota allow; [`follow_limits`](Builder::follow_limits) tells what happens when these
+    /// change.
     ///
     /// # Errors
     ///
@@ -45,6 +46,43 @@ impl Builder {
     /// `worker_threads` sets the number.
     pub fn cores(&mut self, cores: impl IntoIterator<Item = usize>) -> &mut Self {
         self.cores = Some(cores.into_iter().collect());
+        self
+    }
+
+    /// Sets whether the number of workers that take part follows what the system lets the process
+    /// use. The default is `true`, unless [`worker_threads`](Builder::worker_threads) or
+    /// [`cores`](Builder::cores) sets the number of workers.
+    ///
+    /// Then at least one takes part, and at most as many as
+    ///
+    /// - the CPU quota pays for, rounded up. The quotas of the process's control group and of all
+    ///   groups above it count (versions 1 and 2), also after a move to another group. While one
+    ///   allows less than the masks, no worker waits awake.
+    /// - the affinity masks of the workers have cores together. A cpuset cuts them, and a core that
+    ///   goes offline is in none. Workers that have lost the cores that they are
+    ///   [pinned](Builder::pin) to are pinned again, once each of them may run on its own.
+    /// - [`Handle::set_workers`](crate::runtime::Handle::set_workers) asks for. There you find what
+    ///   the others do meanwhile.
+    ///
+    /// A worker that is awake looks about once a second, which takes some tens of µs. A runtime that
+    /// sleeps does not look. A runtime whose clock was ever [paused](crate::Handle::pause_clock)
+    /// follows nothing.
+    ///
+    /// There are never more workers than the runtime was built with. So for a container that may
+    /// grow, build as many as it may ever use:
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .worker_threads(8)
+    ///     .follow_limits(true)
+    ///     .build()?;
+    /// assert!((1..=8).contains(&runtime.metrics().active_workers()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn follow_limits(&mut self, follow: bool) -> &mut Self {
+        self.follow_limits = Some(follow);
         self
     }
 

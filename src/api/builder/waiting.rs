@@ -145,7 +145,8 @@ impl Builder {
     ///
     /// It is `false` in any case under a CPU quota that allows less than the affinity mask: the
     /// kernel stops all threads when the quota is used up. A quota counts from 10 s after it was set,
-    /// at the latest, for the runtimes that are built then.
+    /// at the latest, for the runtimes that are built then, and for those that
+    /// [follow](Builder::follow_limits) it.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {

@@ -48,7 +48,9 @@ use crate::{
         shared::Shared,
         shutdown,
         watchdog::{report, rescue::RESCUED, rest::Rest, seen::InLoop},
-        worker::{retire::Duty, search::Search, tidy::Tidy, wait_policy::WaitPolicy},
+        worker::{
+            follow::NextLook, retire::Duty, search::Search, tidy::Tidy, wait_policy::WaitPolicy,
+        },
     },
     sys::{self, epoll::Events, sync::atomic::Ordering},
     util::{budget, nanos::nanos},
@@ -59,6 +61,7 @@ mod denied_tests;
 mod events;
 mod execute;
 pub(crate) mod fire;
+pub(crate) mod follow;
 pub(crate) mod pace;
 mod park;
 pub(crate) mod retire;
@@ -123,6 +126,8 @@ pub(crate) struct Worker<'a> {
     rest: Rest,
     wait_policy: Box<WaitPolicy>,
     pub(crate) tidy: Tidy,
+    /// When the worker looks at what the system allows.
+    next_look: NextLook,
     /// How often in a row another thread had the lock of the worker's shard.
     patience: Patience,
     /// The same, for the shards of workers that lean on this one.
@@ -280,6 +285,7 @@ impl<'a> Worker<'a> {
             rest: Rest::default(),
             wait_policy: kept.wait_policy,
             tidy: Tidy::default(),
+            next_look: NextLook::new(shared, core.is_helper),
             patience: Patience::default(),
             mates_patience: Patience::default(),
             notes: Notes::default(),
@@ -339,6 +345,8 @@ impl<'a> Worker<'a> {
                     self.back_in_loop();
                     return;
                 }
+                // What the system allows may have changed. Then poll all that has come meanwhile.
+                None if self.looks_at_limits() => self.spin(),
                 // 3. The next deadline is so near that a sleep would cost more than the wait.
                 None if self.is_near() => self.spin(),
                 // A peer was left its only job: look again in a moment.
@@ -439,6 +447,7 @@ impl<'a> Worker<'a> {
         self.injector_at = self.injector_at.min(self.tick + interval);
         self.look_at_sockets();
         self.tidies();
+        self.looks_at_limits();
     }
 
     /// Notes that the worker is back in its loop: reports a stall, and updates the job-cost

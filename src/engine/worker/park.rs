@@ -183,7 +183,7 @@ impl Worker<'_> {
                     // depend on the program alone. A timer with a tolerance need not be exact.
                     let early = match shared.clock.was_paused() {
                         true => 0,
-                        false => shared.config.spin_before,
+                        false => policy.spin_before(),
                     };
                     let wake = until.saturating_sub(early);
                     let (deadline, left) = shared.clock.until(wake, real);

@@ -104,10 +104,9 @@ impl Shared {
         self.workers.load().iter().filter(sleeps).count()
     }
 
-    /// Sets how many workers take part, and wakes the others, which may be asleep in the other
-    /// state.
-    pub(crate) fn set_active_workers(&self, active: usize) {
-        self.limit.set(active);
+    /// Wakes the workers that may take part or not, after the limit was set: they may be asleep in
+    /// the other state.
+    pub(super) fn wake_for_limit(&self) {
         let workers = self.workers.load();
         // Worker 0 always takes part.
         workers.iter().skip(1).for_each(|worker| _ = worker.wake());

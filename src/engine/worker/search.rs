@@ -156,7 +156,7 @@ impl Worker<'_> {
         }
         let deque = &self.local.deque;
         // Begin with another victim each time, so that not all searchers ask the same peer.
-        let (search, spins) = (&mut self.search, self.shared.config.spin);
+        let (search, spins) = (&mut self.search, self.wait_policy.may_spin());
         search.victim = search.victim.wrapping_add(1);
         let job = self.shared.find_deque(search.victim, |victim| {
             // This worker has emptied its own deque before.

@@ -57,8 +57,10 @@ pub struct Plan {
     pub max_timers: Option<usize>,
     /// Whether some of the tasks are in groups.
     pub groups: bool,
-    /// Whether the number of workers that take part changes.
+    /// Whether the number of workers that take part is changed by hand.
     pub limits: bool,
+    /// Whether it follows what the simulated system allows, which changes at random.
+    pub follows: bool,
     /// How many outside threads there are, and how many operations each of them does.
     pub actors: u32,
     pub acts: u32,
@@ -87,6 +89,7 @@ impl Plan {
         plan.scene = Scene::of(seed);
         plan.groups = (seed / 4).is_multiple_of(4);
         plan.limits = (seed / 16).is_multiple_of(3) && plan.workers > 1;
+        plan.follows = (seed / 32).is_multiple_of(3);
         if plan.scene != Scene::Timers {
             plan.share(&mut rng);
         }
@@ -203,6 +206,7 @@ impl Plan {
             clocks,
             groups: false,
             limits: false,
+            follows: false,
             kinds: rng.u32(..) | rng.u32(..),
             end: match rng.u32(..10) {
                 0 | 1 => End::Drop(when),
@@ -221,6 +225,7 @@ impl Plan {
         };
         builder
             .worker_threads(self.workers)
+            .follow_limits(self.follows)
             .pin(false)
             .helpers(self.helpers.0..=self.helpers.1)
             .timer_store(self.store)

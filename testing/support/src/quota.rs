@@ -17,40 +17,83 @@ const PERIOD: u32 = 100_000;
 ///
 /// It is for a test in a process of its own: see [`alone`](super::process::alone).
 pub fn enter_group(cores: f64) -> Option<Group> {
-    let refused = |error| skip(&format!("no cgroup with a CPU quota can be made: {error}"));
-    Group::enter(cores).map_err(refused).ok()
+    let group = Group::below_present().and_then(|group| {
+        group.limit(Some(cores))?;
+        group.enter()?;
+        Ok(group)
+    });
+    or_skip(group)
 }
 
-/// The control group of this process alone. It is removed when this is dropped.
+/// Makes two control groups without a quota: one below the present group of this process, and one
+/// below that, which the process enters. Like [`enter_group`], this may skip the calling test. The
+/// inner group comes first.
+pub fn enter_groups() -> Option<(Group, Group)> {
+    let groups = Group::below_present().and_then(|outer| {
+        let inner = outer.below("inner")?;
+        inner.enter()?;
+        Ok((inner, outer))
+    });
+    or_skip(groups)
+}
+
+fn or_skip<G>(groups: io::Result<G>) -> Option<G> {
+    let refused = |error| skip(&format!("no cgroup with a CPU quota can be made: {error}"));
+    groups.map_err(refused).ok()
+}
+
+/// A control group for this process. It is removed when this is dropped, and then the process is in
+/// the group where it began.
 #[derive(Debug)]
 pub struct Group {
-    above: PathBuf,
+    /// Where the process began.
+    home: PathBuf,
     own: PathBuf,
 }
 
 impl Group {
-    fn enter(cores: f64) -> io::Result<Self> {
-        let quota = (cores * f64::from(PERIOD)) as u32;
-        let above = present().ok_or(io::ErrorKind::NotFound)?;
-        let own = above.join(format!("tourbillon-test-{}", process::id()));
+    fn below_present() -> io::Result<Self> {
+        let home = present().ok_or(io::ErrorKind::NotFound)?;
+        let own = home.join(format!("tourbillon-test-{}", process::id()));
+        Self::make(home.clone(), &home, own)
+    }
+
+    /// Makes a group below this one.
+    pub fn below(&self, name: &str) -> io::Result<Self> {
+        Self::make(self.home.clone(), &self.own, self.own.join(name))
+    }
+
+    fn make(home: PathBuf, above: &Path, own: PathBuf) -> io::Result<Self> {
         fs::create_dir(&own)?;
-        let group = Self { above, own };
-        if group.above.join("cgroup.subtree_control").exists() {
-            fs::write(group.above.join("cgroup.subtree_control"), "+cpu")?;
-            fs::write(group.own.join("cpu.max"), format!("{quota} {PERIOD}"))?;
-        } else {
-            fs::write(group.own.join("cpu.cfs_period_us"), PERIOD.to_string())?;
-            fs::write(group.own.join("cpu.cfs_quota_us"), quota.to_string())?;
+        let group = Self { home, own };
+        if above.join("cgroup.subtree_control").exists() {
+            fs::write(above.join("cgroup.subtree_control"), "+cpu")?;
         }
-        join(&group.own)?;
         Ok(group)
+    }
+
+    /// Sets how many cores the group may use. `None`: as many as the one above.
+    pub fn limit(&self, cores: Option<f64>) -> io::Result<()> {
+        let quota = cores.map(|cores| ((cores * f64::from(PERIOD)) as u32).to_string());
+        let write = |file, text: String| fs::write(self.own.join(file), text);
+        if self.own.join("cpu.max").exists() {
+            let quota = quota.as_deref().unwrap_or("max");
+            return write("cpu.max", format!("{quota} {PERIOD}"));
+        }
+        write("cpu.cfs_period_us", PERIOD.to_string())?;
+        write("cpu.cfs_quota_us", quota.unwrap_or("-1".into()))
+    }
+
+    /// Moves this process into the group.
+    pub fn enter(&self) -> io::Result<()> {
+        join(&self.own)
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         // Other threads and children of the process have ended, or are moved with it.
-        let _ = join(&self.above);
+        let _ = join(&self.home);
         let _ = fs::remove_dir(&self.own);
     }
 }

@@ -78,6 +78,30 @@ impl WaitPolicy {
         }
     }
 
+    /// Sets whether the worker may wait awake, as far as the options allow it.
+    pub(crate) fn set_spin(&mut self, config: &Config, may_spin: bool) {
+        let spin = config.spin && may_spin;
+        if spin != self.spin {
+            // Both would have the worker wake early, and spin.
+            let (before, advance) = match spin {
+                true => (config.spin_before, config.timer_advance),
+                false => (0, 0),
+            };
+            (self.spin, self.spin_before) = (spin, before);
+            self.latencies = WakeLatencies::new(advance);
+        }
+    }
+
+    /// Returns whether the worker may wait awake.
+    pub(crate) fn may_spin(&self) -> bool {
+        self.spin
+    }
+
+    /// Returns how long before a deadline the worker spins in any case, in ns.
+    pub(crate) fn spin_before(&self) -> u64 {
+        self.spin_before
+    }
+
     /// Returns the moment, in ns, until which the worker defers the wake-up for its `next` deadline,
     /// or one that has passed.
     #[inline]

@@ -1,0 +1,94 @@
+//! How the number of workers that take part follows what the system lets them use: the CPU quotas
+//! of the process's control group and of those above it, the affinity masks and the cpuset of the
+//! workers, and the cores that are online.
+//!
+//! A worker looks, about once a second, while some worker is awake. So an idle runtime looks at
+//! nothing, and what it misses makes no difference until its workers have work again. Of the
+//! workers that come by, one looks. The runtimes of a process share one reader of the quotas.
+//!
+//! The kernel tells no one of all that may change. `inotify` reports a write to `cpu.max`, although
+//! its manual promises nothing for such file systems. But no event comes when the process is moved
+//! to another group, when its masks are set, or when a core goes offline, and those of
+//! `cgroup.events` and of pressure stall information are about other things. A look finds all of
+//! these.
+//!
+//! The least of three numbers take part: the workers that there are, those that
+//! [`set_workers`](crate::runtime::Handle::set_workers) asked for, and those that can use what the
+//! system allows.
+
+use std::time::Duration;
+
+use tourbillon_shards::NEVER;
+
+use crate::{
+    engine::{shared::Shared, worker::Worker},
+    sys::cpu::Allowed,
+    util::nanos::nanos,
+};
+
+/// How often the workers of a runtime look, while one of them is awake. A change is noticed within
+/// this time and [`SOON`], so within a second. The work of a simulated worker is over within some
+/// ms.
+const PERIOD: Duration = match cfg!(tourbillon_sim) {
+    true => Duration::from_millis(2),
+    false => Duration::from_millis(700),
+};
+/// When a worker comes by again that has come too early: another one had looked. Also the age up to
+/// which a runtime believes what another one of the process has read.
+const SOON: Duration = Duration::from_nanos(PERIOD.as_nanos() as u64 / 4);
+
+impl Shared {
+    /// Sets by hand how many workers take part at most.
+    pub(crate) fn limit_by_hand(&self, workers: usize) {
+        if self.limits.by_hand(&self.limit, workers) {
+            self.wake_for_limit();
+        }
+    }
+
+    /// Sets what the system allows at present.
+    pub(crate) fn limit_by_system(&self, allowed: Allowed) {
+        if self.limits.by_system(&self.limit, allowed) {
+            self.wake_for_limit();
+        }
+    }
+}
+
+/// When a worker next looks, in ns by the real clock. [`NEVER`] if its runtime does not follow the
+/// limits.
+#[derive(Debug)]
+pub(super) struct NextLook(u64);
+
+impl NextLook {
+    /// Returns the moment for a worker that starts.
+    pub(super) fn new(shared: &Shared, is_helper: bool) -> Self {
+        match shared.config.follows_limits && !is_helper {
+            true => Self(0),
+            false => Self(NEVER),
+        }
+    }
+}
+
+impl Worker<'_> {
+    /// Looks at what the system allows, if it is time. Returns whether it has looked: that takes
+    /// some tens of µs, in which work may have come.
+    #[inline]
+    pub(super) fn looks_at_limits(&mut self) -> bool {
+        self.in_loop.at >= self.next_look.0 && self.look_at_limits()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_at_limits(&mut self) -> bool {
+        let (now, shared) = (self.in_loop.at, self.shared);
+        // On a clock that was ever paused, all must depend on the program.
+        let least = nanos(PERIOD - SOON);
+        let looks = !shared.clock.was_paused() && shared.limits.looked.try_begin(now, least);
+        if looks {
+            shared.limit_by_system(shared.mask.allowed_now(SOON));
+        }
+        self.next_look.0 = now + nanos(if looks { PERIOD } else { SOON });
+        let may_spin = shared.limits.may_spin();
+        self.wait_policy.set_spin(&shared.config, may_spin);
+        looks
+    }
+}

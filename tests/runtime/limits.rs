@@ -1,0 +1,335 @@
+//! The number of workers that take part follows what the system allows, while the runtime runs:
+//! `Builder::follow_limits`.
+//!
+//! Each test has a process of its own, whose masks and control groups it changes.
+
+use std::{fs, thread, time::Duration};
+
+use tourbillon::{
+    Runtime, Timer,
+    runtime::Builder,
+    task::JoinHandle,
+    time::sleep,
+};
+
+use super::cores::{mask, mask_of, set_mask_of_all};
+use crate::common::{
+    Gate, HOUR, alarm, eventually,
+    process::alone,
+    quota::{enter_group, enter_groups},
+    skip,
+};
+
+/// Runs `test` with two cores of the process, if there are so many.
+fn with_two_cores(test: impl FnOnce([usize; 2])) {
+    let _alarm = alarm();
+    let cores = mask();
+    if cores.len() < 2 {
+        return skip("this needs two cores");
+    }
+    let cores = [cores[0], cores[cores.len() - 1]];
+    set_mask_of_all(&cores);
+    test(cores);
+}
+
+/// Keeps the workers of a runtime from a long sleep until it is dropped, since only workers that
+/// are awake look at what the system allows. It panics there if a task has not run to its end.
+struct Busy<'a> {
+    runtime: &'a Runtime,
+    end: Gate,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+fn busy(runtime: &Runtime) -> Busy<'_> {
+    let end = Gate::new();
+    let task = |end: Gate| async move {
+        while !end.is_open() {
+            sleep(Duration::from_millis(5)).await;
+            tourbillon::spawn(async {}).await.unwrap();
+        }
+    };
+    let tasks = (0..8).map(|_| runtime.spawn(task(end.clone()))).collect();
+    Busy {
+        runtime,
+        end,
+        tasks,
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.end.open();
+        for task in self.tasks.drain(..) {
+            self.runtime.block_on(task).unwrap();
+        }
+    }
+}
+
+fn active(runtime: &Runtime) -> usize {
+    runtime.metrics().active_workers()
+}
+
+#[track_caller]
+fn becomes(runtime: &Runtime, workers: usize) {
+    let what = format!("{workers} workers take part");
+    eventually(&what, || active(runtime) == workers);
+}
+
+/// Waits until the workers have looked again at what the system allows. On a busy machine they may
+/// not have; a test that expects no change proves less then.
+fn look_again() {
+    thread::sleep(Duration::from_secs(2));
+}
+
+/// Returns the masks of the workers.
+fn masks(runtime: &Runtime) -> Vec<Vec<usize>> {
+    let threads = runtime.handle().threads().into_iter();
+    let masks = threads.map(|thread| mask_of(thread as i32).unwrap());
+    masks.collect()
+}
+
+/// Builds a runtime of so many workers that follows what the system allows.
+fn following(workers: usize) -> Runtime {
+    let mut builder = Builder::new();
+    builder.worker_threads(workers).follow_limits(true);
+    builder.build().unwrap()
+}
+
+#[test]
+fn of_many_workers_as_many_take_part_as_there_are_cores() {
+    alone(|| {
+        with_two_cores(|_| {
+            let runtime = following(64);
+            assert_eq!(active(&runtime), 2, "at once");
+            assert_eq!(runtime.metrics().num_workers(), 64);
+            let busy = busy(&runtime);
+            look_again();
+            assert_eq!(active(&runtime), 2);
+            drop(busy);
+        });
+    });
+}
+
+#[test]
+fn the_workers_follow_the_quota_of_their_group() {
+    alone(|| {
+        with_two_cores(|_| {
+            let Some(group) = enter_group(1.0) else {
+                return;
+            };
+            let runtime = following(4);
+            assert_eq!(active(&runtime), 1, "at once");
+            let _busy = busy(&runtime);
+            // A part of a core is one, since it could not be used otherwise.
+            let quotas = [(1.5, 2), (0.5, 1), (2.0, 2), (0.2, 1), (3.5, 2)];
+            for (quota, workers) in quotas {
+                group.limit(Some(quota)).unwrap();
+                becomes(&runtime, workers);
+            }
+            group.limit(Some(1.0)).unwrap();
+            becomes(&runtime, 1);
+            group.limit(None).unwrap();
+            becomes(&runtime, 2);
+        });
+    });
+}
+
+#[test]
+fn the_workers_follow_the_quotas_above_and_a_move() {
+    alone(|| {
+        with_two_cores(|_| {
+            let Some((inner, outer)) = enter_groups() else {
+                return;
+            };
+            let runtime = following(2);
+            let _busy = busy(&runtime);
+            becomes(&runtime, 2);
+            outer.limit(Some(1.0)).unwrap();
+            becomes(&runtime, 1);
+            outer.limit(None).unwrap();
+            becomes(&runtime, 2);
+            // Nobody changes a quota, but the process comes to another group.
+            let other = outer.below("other").unwrap();
+            other.limit(Some(0.5)).unwrap();
+            other.enter().unwrap();
+            becomes(&runtime, 1);
+            inner.enter().unwrap();
+            becomes(&runtime, 2);
+        });
+    });
+}
+
+#[test]
+fn the_workers_and_their_pins_follow_the_masks() {
+    alone(|| {
+        with_two_cores(|cores| {
+            let runtime = following(2);
+            let _busy = busy(&runtime);
+            let masks = || masks(&runtime);
+            let own = cores.map(|core| vec![core]);
+            eventually("the workers are pinned", || masks() == own);
+            for core in cores {
+                set_mask_of_all(&[core]);
+                becomes(&runtime, 1);
+                assert_eq!(masks(), [[core], [core]], "what somebody has set stays");
+                set_mask_of_all(&cores);
+                becomes(&runtime, 2);
+                eventually("the workers are pinned again", || masks() == own);
+            }
+            // Each worker still has its core, so nothing was lost.
+            set_mask_of_all(&cores);
+            look_again();
+            assert_eq!(masks(), [cores, cores]);
+        });
+    });
+}
+
+/// The folder of a hierarchy of cpusets, in version 1.
+const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
+
+#[test]
+fn the_workers_and_their_pins_follow_a_cpuset() {
+    alone(|| {
+        with_two_cores(|cores| {
+            let own = format!("{CPUSETS}/tourbillon-test-{}", std::process::id());
+            let set = |file: &str, text: String| fs::write(format!("{own}/{file}"), text);
+            let list = |cores: &[usize]| {
+                let cores = cores.iter().map(ToString::to_string);
+                cores.collect::<Vec<_>>().join(",")
+            };
+            let id = || std::process::id().to_string();
+            let entered = fs::create_dir(&own)
+                .and_then(|()| set("cpuset.mems", "0".into()))
+                .and_then(|()| set("cpuset.cpus", list(&cores)))
+                .and_then(|()| set("cgroup.procs", id()));
+            if let Err(error) = entered {
+                let _ = fs::remove_dir(&own);
+                return skip(&format!("no cpuset of version 1 can be made: {error}"));
+            }
+            {
+                let runtime = following(2);
+                let _busy = busy(&runtime);
+                let masks = || masks(&runtime);
+                let pinned = cores.map(|core| vec![core]);
+                eventually("the workers are pinned", || masks() == pinned);
+                set("cpuset.cpus", list(&cores[..1])).unwrap();
+                becomes(&runtime, 1);
+                set("cpuset.cpus", list(&cores)).unwrap();
+                becomes(&runtime, 2);
+                eventually("the workers are pinned again", || masks() == pinned);
+            }
+            let _ = fs::write(format!("{CPUSETS}/cgroup.procs"), id());
+            let _ = fs::remove_dir(&own);
+        });
+    });
+}
+
+#[test]
+fn the_smaller_number_counts_of_what_was_set_and_what_is_allowed() {
+    alone(|| {
+        with_two_cores(|cores| {
+            let runtime = following(2);
+            let _busy = busy(&runtime);
+            runtime.handle().set_workers(1).unwrap();
+            look_again();
+            assert_eq!(active(&runtime), 1, "two are allowed");
+            runtime.handle().set_workers(2).unwrap();
+            assert_eq!(active(&runtime), 2);
+            set_mask_of_all(&cores[..1]);
+            becomes(&runtime, 1);
+            runtime.handle().set_workers(2).unwrap();
+            assert_eq!(active(&runtime), 1);
+            runtime.handle().set_workers(1).unwrap();
+            set_mask_of_all(&cores);
+            look_again();
+            assert_eq!(active(&runtime), 1, "what was set by hand is remembered");
+            runtime.handle().set_workers(2).unwrap();
+            assert_eq!(active(&runtime), 2);
+        });
+    });
+}
+
+#[test]
+fn a_number_of_workers_that_was_set_stays() {
+    alone(|| {
+        with_two_cores(|cores| {
+            let runtimes = [
+                (Builder::new().build(), true),
+                (Builder::new().follow_limits(false).build(), false),
+                (Builder::new().worker_threads(2).build(), false),
+                (Builder::new().cores(cores).build(), false),
+                (Builder::new().cores(cores).follow_limits(true).build(), true),
+            ];
+            let runtimes = runtimes.map(|(runtime, follows)| (runtime.unwrap(), follows));
+            let busy: Vec<_> = runtimes.iter().map(|it| busy(&it.0)).collect();
+            let last = &runtimes[runtimes.len() - 1].0;
+            for allowed in [1, 2] {
+                set_mask_of_all(&cores[..allowed]);
+                becomes(&runtimes[0].0, allowed);
+                becomes(last, allowed);
+                for (i, (runtime, follows)) in runtimes.iter().enumerate() {
+                    let workers = if *follows { allowed } else { 2 };
+                    assert_eq!(active(runtime), workers, "runtime {i}");
+                }
+            }
+            drop(busy);
+        });
+    });
+}
+
+#[test]
+fn no_worker_waits_awake_once_a_quota_allows_less_than_the_masks() {
+    alone(|| {
+        with_two_cores(|_| {
+            let Some(group) = enter_group(2.0) else {
+                return;
+            };
+            let mut builder = Builder::new();
+            builder.worker_threads(2).follow_limits(true);
+            let runtime = builder.spin_before(Duration::MAX).build().unwrap();
+            let arm = |worker, after| {
+                let timer = Timer::after(after).on_worker(worker);
+                timer.on(runtime.handle()).start(|| ())
+            };
+            let parks = || runtime.metrics().workers()[0].counts().parks();
+            let _hour = arm(0, HOUR);
+            let sleeps = || {
+                // The worker may be at its first sleep or before it. No other would follow.
+                let least = parks() + 3;
+                eventually("the worker sleeps again and again", || {
+                    let _now = arm(0, Duration::ZERO);
+                    parks() >= least
+                });
+            };
+            group.limit(Some(1.5)).unwrap();
+            sleeps();
+            // It waits awake again.
+            group.limit(None).unwrap();
+            eventually("the worker sleeps no more", || {
+                let before = parks();
+                for _ in 0..20 {
+                    let _now = arm(0, Duration::ZERO);
+                    thread::sleep(Duration::from_millis(1));
+                }
+                parks() == before
+            });
+            group.limit(Some(1.0)).unwrap();
+            sleeps();
+        });
+    });
+}
+
+#[test]
+fn a_runtime_whose_clock_was_paused_follows_nothing() {
+    alone(|| {
+        with_two_cores(|cores| {
+            let (runtime, other) = (following(2), following(2));
+            runtime.handle().pause_clock();
+            runtime.handle().resume_clock();
+            let (_busy, _other) = (busy(&runtime), busy(&other));
+            set_mask_of_all(&cores[..1]);
+            becomes(&other, 1);
+            assert_eq!(active(&runtime), 2);
+        });
+    });
+}
