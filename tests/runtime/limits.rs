@@ -5,12 +5,7 @@
 
 use std::{fs, thread, time::Duration};
 
-use tourbillon::{
-    Runtime, Timer,
-    runtime::Builder,
-    task::JoinHandle,
-    time::sleep,
-};
+use tourbillon::{Runtime, Timer, runtime::Builder, task::JoinHandle, time::sleep};
 
 use super::cores::{mask, mask_of, set_mask_of_all};
 use crate::common::{
@@ -258,7 +253,10 @@ fn a_number_of_workers_that_was_set_stays() {
                 (Builder::new().follow_limits(false).build(), false),
                 (Builder::new().worker_threads(2).build(), false),
                 (Builder::new().cores(cores).build(), false),
-                (Builder::new().cores(cores).follow_limits(true).build(), true),
+                (
+                    Builder::new().cores(cores).follow_limits(true).build(),
+                    true,
+                ),
             ];
             let runtimes = runtimes.map(|(runtime, follows)| (runtime.unwrap(), follows));
             let busy: Vec<_> = runtimes.iter().map(|it| busy(&it.0)).collect();

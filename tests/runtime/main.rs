@@ -14,6 +14,7 @@ mod cores;
 mod current_thread;
 mod dump;
 mod idle;
+mod limits;
 #[cfg(feature = "macros")]
 mod macros;
 mod names;
@@ -22,7 +23,6 @@ mod on_demand;
 mod park_hooks;
 #[cfg(feature = "probes")]
 mod probes;
-mod limits;
 mod quota;
 mod short_jobs;
 mod signals;
