@@ -76,7 +76,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     // A worker that waits awake uses up the quota, and then the kernel stops all threads. `Cores`
     // has the present quota, but rounded: half a core is one.
     let allowed = mask.allowed_at_first();
-    config.spin &= !(cores.as_ref().is_some_and(Cores::has_quota) || allowed.exceeds_quota());
+    config.spin &= !(cores.as_ref().is_some_and(Cores::has_quota) || allowed.quota_is_less());
     if !config.spin {
         // Both would have a worker wake early and spin.
         (config.spin_before, config.timer_advance) = (0, 0);
@@ -87,8 +87,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         false => cores.map_or(1, |cores| usable(pins.as_deref(), &cores)),
     };
     config.shares_cores = config.cores < count;
-    let is_set = builder.worker_threads.is_some() || builder.cores.is_some();
-    config.follows_limits = count > 1 && builder.follow_limits.unwrap_or(!is_set);
+    config.follows_limits &= !is_current_thread;
     config.timer_budget = config.timer_budget.filter(|_| !is_stated);
     // Workers that share a core share its budget: they spend one together, or each has its part.
     if !mates::are_grouped(&config, count) {
@@ -239,7 +238,7 @@ fn start(
     }
     thread.spawn(move || {
         let mask = shard.owner().shared.mask.clone();
-        let _entered = mask.enter(core);
+        let _entered = mask.enter(shard.owner().index, core);
         worker::run(shard, deque);
     })
 }

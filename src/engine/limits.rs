@@ -54,7 +54,7 @@ impl Limits {
     /// Sets what the system allows. Returns whether that changes `limit`.
     pub(crate) fn by_system(&self, limit: &Limit, allowed: Allowed) -> bool {
         self.may_spin
-            .store(!allowed.exceeds_quota(), Ordering::Relaxed);
+            .store(!allowed.quota_is_less(), Ordering::Relaxed);
         let workers = allowed.workers().unwrap_or(usize::MAX);
         self.change(limit, |most| most.by_system = workers)
     }

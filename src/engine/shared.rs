@@ -94,7 +94,7 @@ pub struct Shared {
     pub(crate) groups: Box<[CachePadded<Group>]>,
     /// How many workers take part.
     pub(crate) limit: Limit,
-    /// What says so.
+    /// What sets that number.
     pub(crate) limits: Limits,
     /// Limits how many workers rescue others at once.
     pub(crate) rescuers: Rescuers,

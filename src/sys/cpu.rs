@@ -18,9 +18,9 @@
 //!   mask, that is the mask of the process. So a runtime is never wider than the masks that are
 //!   there, and a process whose only thread pins itself has that core alone.
 //! - A cpuset needs no rule: the kernel cuts each mask to it.
-//! - A pinned worker may lose its core: to a mask, to a cpuset, or as the core goes offline. The
-//!   kernel or the other mask then says where it runs. Once each worker may have its core again,
-//!   all are pinned again: see [`RuntimeMask::cores_now`].
+//! - A pinned worker may lose its core: to a mask, to a cpuset, or as the core goes offline. It
+//!   stays where the kernel or the other mask has put it. To pin it again could undo what somebody
+//!   has set.
 
 use std::{
     cell::RefCell,
@@ -77,8 +77,8 @@ impl Cores {
 /// How much of the machine the system lets the workers of a runtime use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Allowed {
-    /// How many cores their masks have together. `None` if the system does not tell.
-    cores: Option<u32>,
+    /// What their masks allow. `None` if the system does not tell.
+    cores: Option<CoresOf>,
     /// How many cores the quotas pay for. `None` without a quota.
     quota: Option<f64>,
 }
@@ -94,15 +94,41 @@ impl Allowed {
     /// program at times. Here nothing but the program needs a worker, and if that one is stuck, a
     /// retired worker stands in for it.
     pub(crate) fn workers(self) -> Option<usize> {
-        let cores = self.cores.map(f64::from);
+        let cores = self.cores.map(|cores| f64::from(cores.workers));
         let least = cores.into_iter().chain(self.quota).reduce(f64::min)?;
         Some((least.ceil() as usize).max(1))
     }
 
     /// Returns whether the quota allows less than the masks.
-    pub(crate) fn exceeds_quota(self) -> bool {
+    pub(crate) fn quota_is_less(self) -> bool {
         let both = self.quota.zip(self.cores);
-        both.is_some_and(|(quota, cores)| quota < f64::from(cores))
+        both.is_some_and(|(quota, cores)| quota < f64::from(cores.cores))
+    }
+}
+
+/// What the masks of the workers allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CoresOf {
+    /// How many cores the masks have together.
+    cores: u32,
+    /// How many workers these cores are for: at least one for each core, and so many that the first
+    /// ones have all the cores. Two workers may be pinned to one core.
+    workers: u32,
+}
+
+impl CoresOf {
+    /// Returns what the masks of workers allow, in the order of their numbers.
+    fn masks(masks: &[Mask]) -> Option<Self> {
+        let all = masks.iter().copied().reduce(Mask::or)?;
+        let mut first = Mask([0; WORDS]);
+        let needed = masks.iter().take_while(|&&mask| {
+            let has_all = all.is_within(&first);
+            first = first.or(mask);
+            !has_all
+        });
+        let (needed, cores) = (needed.count() as u32, all.count());
+        let workers = cores.max(needed);
+        Some(Self { cores, workers })
     }
 }
 
@@ -137,14 +163,9 @@ impl Mask {
     /// Sets the mask of the calling thread. Returns whether the system allowed it: some sandboxes
     /// do not, which only costs speed.
     fn set(&self) -> bool {
-        self.set_of(THIS_THREAD)
-    }
-
-    /// Sets the mask of a thread, as [`set`](Self::set) does.
-    fn set_of(&self, thread: ThreadId) -> bool {
         let bits = self.0.as_ptr().cast();
         // SAFETY: `bits` is valid for reads of that many bytes.
-        0 == unsafe { libc::sched_setaffinity(thread, mem::size_of_val(&self.0), bits) }
+        0 == unsafe { libc::sched_setaffinity(THIS_THREAD, mem::size_of_val(&self.0), bits) }
     }
 
     /// Returns the cores that are in at least one of the two masks.
@@ -190,32 +211,40 @@ pub(crate) struct RuntimeMask {
 struct Workers {
     /// How many have not begun.
     unstarted: usize,
-    /// Those that run.
+    /// Those that run, in the order of their numbers.
     running: Vec<WorkerMask>,
-    /// Whether a pinned worker had lost its core at the last look, or had not got it back since.
-    have_lost: bool,
+    /// What their masks allowed when all of them could last be read.
+    allowed: Option<CoresOf>,
 }
 
 /// A worker thread that runs.
 #[derive(Debug)]
 struct WorkerMask {
+    index: usize,
     thread: ThreadId,
     /// The mask that it had when it began.
     begun: Option<Mask>,
-    /// The core that it was pinned to.
-    pin: Option<Mask>,
+}
+
+impl Workers {
+    /// Notes the masks of all workers. `None` if the system does not tell one of them.
+    fn look(&mut self, masks: Option<Vec<Mask>>) {
+        let allowed = masks.and_then(|masks| CoresOf::masks(&masks));
+        self.allowed = allowed.or(self.allowed);
+    }
 }
 
 impl RuntimeMask {
     /// Returns the mask of a runtime that the calling thread builds, in [`with_all_cores`].
     pub(crate) fn of_this_thread() -> Self {
+        let own = Mask::of(THIS_THREAD);
         Self {
-            own: Mask::of(THIS_THREAD),
+            own,
             main: Mask::of_main_thread(),
             workers: Mutex::new(Workers {
                 unstarted: 0,
                 running: Vec::new(),
-                have_lost: false,
+                allowed: own.and_then(|own| CoresOf::masks(&[own])),
             }),
         }
     }
@@ -224,18 +253,19 @@ impl RuntimeMask {
     /// 10 s ago: it is looked for once for many runtimes, which may have to be cheap.
     pub(crate) fn allowed_at_first(&self) -> Allowed {
         Allowed {
-            cores: self.own.map(|mask| mask.count()),
+            cores: self.workers().allowed,
             quota: quota::Groups::known().cores(),
         }
     }
 
-    /// Returns what the workers may use at present. The quota is as it was at most `age` ago. Pins
-    /// the workers again, if they had lost their cores and may have them again.
+    /// Returns what the workers may use at present. The quota is as it was at most `age` ago.
     pub(crate) fn allowed_now(&self, age: Duration) -> Allowed {
         // Whatever machine the simulation runs on, it takes workers away and gives them back.
         if cfg!(tourbillon_sim) {
+            let cores = 1 + (super::random() % 4) as u32;
+            let workers = cores;
             return Allowed {
-                cores: Some(1 + (super::random() % 4) as u32),
+                cores: Some(CoresOf { cores, workers }),
                 quota: None,
             };
         }
@@ -245,32 +275,17 @@ impl RuntimeMask {
         }
     }
 
-    /// Returns how many cores the masks of the workers have together. The kernel leaves out those
-    /// that are offline. `None` if the system does not tell, or if a worker has not begun.
-    ///
-    /// The kernel cuts the mask of a worker to a cpuset, and ignores it when its core goes offline:
-    /// in both cases it may forget the pin. If that has happened, and each worker may run on its
-    /// core again, this pins all of them. Before that, the mask of a worker may be what somebody
-    /// has set for the process, and it stays.
-    fn cores_now(&self) -> Option<u32> {
+    /// Returns what the masks of the workers allow. The kernel leaves out cores that are offline.
+    /// This returns what it returned last, if the system does not tell a mask at present, or if a
+    /// worker has not begun.
+    fn cores_now(&self) -> Option<CoresOf> {
         let mut workers = self.workers();
-        if workers.unstarted > 0 {
-            return None;
+        if workers.unstarted == 0 {
+            let masks = workers.running.iter().map(|it| Mask::of(it.thread));
+            let masks = masks.collect();
+            workers.look(masks);
         }
-        let masks = workers.running.iter().map(|it| Mask::of(it.thread));
-        let masks = masks.collect::<Option<Vec<_>>>()?;
-        let pins = || workers.running.iter().map(|it| (it.thread, it.pin));
-        let has_its_own = |((_, pin), mask): ((ThreadId, Option<Mask>), &Mask)| {
-            pin.is_none_or(|pin| pin.is_within(mask))
-        };
-        let have_all = pins().zip(&masks).all(has_its_own);
-        if have_all && workers.have_lost {
-            for (thread, pin) in pins() {
-                pin.map(|pin| pin.set_of(thread));
-            }
-        }
-        workers.have_lost = !have_all;
-        masks.into_iter().reduce(Mask::or).map(|mask| mask.count())
+        workers.allowed
     }
 
     /// Sets how many threads the runtime starts for its workers. Call it before they start.
@@ -278,33 +293,34 @@ impl RuntimeMask {
         self.workers().unstarted = count;
     }
 
-    /// Makes the calling thread a worker until the guard is dropped, and pins it to `core`. If the
-    /// system refuses to pin it, it runs where it may.
-    pub(crate) fn enter(self: &Arc<Self>, core: Option<usize>) -> WorkerThread<'_> {
+    /// Makes the calling thread the worker `index` until the guard is dropped, and pins it to
+    /// `core`. If the system refuses to pin it, it runs where it may.
+    pub(crate) fn enter(self: &Arc<Self>, index: usize, core: Option<usize>) -> WorkerThread<'_> {
         let main = Mask::of_main_thread();
-        let mut pinned_to = None;
         // If somebody has narrowed all threads of the process since the runtime was built, this
         // one keeps what it was given.
         if main == self.main || Mask::of(THIS_THREAD) != main {
             // A pinned worker of another runtime may have started this thread.
             self.take();
             if core.is_some_and(pin) {
-                pinned_to = Mask::of(THIS_THREAD);
-                if let Some(core) = pinned_to {
-                    let of = self.clone();
-                    PIN.set(Some(Pin { core, of }));
-                }
+                let pin = Mask::of(THIS_THREAD).map(|core| Pin {
+                    core,
+                    of: self.clone(),
+                });
+                PIN.set(pin);
             }
         }
         let thread = super::thread_id();
         let begun = Mask::of(THIS_THREAD);
         let mut workers = self.workers();
         workers.unstarted -= 1;
-        workers.running.push(WorkerMask {
+        let at = workers.running.partition_point(|it| it.index < index);
+        let worker = WorkerMask {
+            index,
             thread,
             begun,
-            pin: pinned_to,
-        });
+        };
+        workers.running.insert(at, worker);
         drop(workers);
         WorkerThread(self, thread)
     }
@@ -439,20 +455,70 @@ pub(crate) fn with_all_cores<R>(f: impl FnOnce() -> R) -> R {
 mod tests {
     use super::*;
 
+    /// Returns what workers allow that are pinned to these cores.
+    fn pinned(cores: &[usize]) -> Option<CoresOf> {
+        CoresOf::masks(&masks(cores))
+    }
+
+    fn masks(cores: &[usize]) -> Vec<Mask> {
+        let mask = |&core: &usize| {
+            let mut mask = Mask([0; WORDS]);
+            mask.0[core / 64] = 1 << (core % 64);
+            mask
+        };
+        cores.iter().map(mask).collect()
+    }
+
+    fn cores(cores: u32) -> Option<CoresOf> {
+        let workers = cores;
+        Some(CoresOf { cores, workers })
+    }
+
     #[test]
     fn the_quota_and_the_masks_limit_the_workers() {
         let workers = |cores, quota| Allowed { cores, quota }.workers();
         assert_eq!(workers(None, None), None);
-        assert_eq!(workers(Some(3), None), Some(3));
+        assert_eq!(workers(cores(3), None), Some(3));
         let quotas = [(0.01, 1), (0.5, 1), (1.0, 1), (1.01, 2), (1.5, 2), (2.0, 2)];
         for (quota, expected) in quotas {
             assert_eq!(workers(None, Some(quota)), Some(expected), "{quota}");
-            assert_eq!(workers(Some(64), Some(quota)), Some(expected), "{quota}");
-            assert_eq!(workers(Some(1), Some(quota)), Some(1), "{quota}");
+            assert_eq!(workers(cores(64), Some(quota)), Some(expected), "{quota}");
+            assert_eq!(workers(cores(1), Some(quota)), Some(1), "{quota}");
         }
-        let exceeds = |cores, quota| Allowed { cores, quota }.exceeds_quota();
-        assert!(exceeds(Some(2), Some(1.5)) && exceeds(Some(1), Some(0.5)));
-        assert!(!exceeds(Some(1), Some(1.0)) && !exceeds(Some(1), None));
-        assert!(!exceeds(None, Some(0.5)), "the masks are not known");
+        let is_less = |cores, quota| Allowed { cores, quota }.quota_is_less();
+        assert!(is_less(cores(2), Some(1.5)) && is_less(cores(1), Some(0.5)));
+        assert!(!is_less(cores(1), Some(1.0)) && !is_less(cores(1), None));
+        assert!(!is_less(None, Some(0.5)), "the masks are not known");
+        assert!(
+            !is_less(pinned(&[0, 0, 1, 1]), Some(2.0)),
+            "there are two cores"
+        );
+    }
+
+    #[test]
+    fn so_many_workers_take_part_that_they_have_all_cores() {
+        let workers = |cores: &[usize]| pinned(cores).map(|cores| (cores.cores, cores.workers));
+        assert_eq!(workers(&[]), None);
+        assert_eq!(workers(&[7]), Some((1, 1)));
+        assert_eq!(workers(&[0, 1, 0, 1]), Some((2, 2)));
+        assert_eq!(workers(&[0, 0, 1, 1]), Some((2, 3)));
+        assert_eq!(workers(&[0, 0, 0, 64]), Some((2, 4)));
+        let both = masks(&[0, 1]).into_iter().reduce(Mask::or).unwrap();
+        let wide = CoresOf::masks(&[both; 4]);
+        assert_eq!(wide, cores(2), "the first worker has both cores");
+    }
+
+    #[test]
+    fn a_worker_whose_mask_is_not_known_changes_nothing() {
+        let mask = RuntimeMask::of_this_thread();
+        let first = mask.workers().allowed;
+        mask.expect_workers(1);
+        assert_eq!(mask.cores_now(), first, "the worker has not begun");
+        mask.workers().look(Some(masks(&[0, 1, 2])));
+        assert_eq!(mask.cores_now(), cores(3));
+        mask.workers().look(None);
+        assert_eq!(mask.cores_now(), cores(3), "the system does not tell");
+        mask.workers().look(Some(masks(&[0])));
+        assert_eq!(mask.cores_now(), cores(1));
     }
 }

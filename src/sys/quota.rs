@@ -1,7 +1,7 @@
 //! The CPU quota of the process's control group, and for how long the kernel has enforced it.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -33,7 +33,7 @@ struct Group {
 }
 
 /// The groups with a quota that this process is in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Groups(Arc<[Group]>);
 
 /// A hierarchy of groups that may have a quota.
@@ -62,12 +62,13 @@ impl Groups {
             return Self(Arc::default());
         }
         let now = clock::monotonic();
+        let read = |file: &Path| fs::read_to_string(file);
         GROUPS.get(now, age, || {
             let mounts = MOUNTS.get(now, LOOKED_FOR, || {
-                let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-                parse_mounts(&mounts).into()
+                let mounts = read_if_any(read, "/proc/self/mountinfo")?;
+                Ok(parse_mounts(&mounts.unwrap_or_default()).into())
             });
-            Self(with_quota(&mounts).into())
+            Ok(Self(with_quota(&mounts, read)?.into()))
         })
     }
 
@@ -93,9 +94,10 @@ impl Groups {
 /// What was found last, and when that was, in ns.
 struct Recent<T>(Mutex<Option<(u64, T)>>);
 
-impl<T: Clone> Recent<T> {
-    /// Returns what was found, at most `age` before `now`. Otherwise `find` finds it again.
-    fn get(&self, now: u64, age: Duration, find: impl FnOnce() -> T) -> T {
+impl<T: Clone + Default> Recent<T> {
+    /// Returns what was found, at most `age` before `now`. Otherwise `find` finds it again. If it
+    /// fails, what was found last stays for this time.
+    fn get(&self, now: u64, age: Duration, find: impl FnOnce() -> io::Result<T>) -> T {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: u64| now.saturating_sub(at) < nanos(age);
         if let Some((_, found)) = lock().as_ref().filter(|(at, _)| is_recent(*at)) {
@@ -103,7 +105,12 @@ impl<T: Clone> Recent<T> {
         }
         // Without the lock: other threads do not wait for these files.
         let found = find();
-        *lock() = Some((now, found.clone()));
+        let mut last = lock();
+        let Some(found) = found.ok().or_else(|| last.take().map(|(_, found)| found)) else {
+            // Nothing is known. Whoever asks next tries again.
+            return T::default();
+        };
+        *last = Some((now, found.clone()));
         found
     }
 }
@@ -114,9 +121,27 @@ pub(crate) fn throttled() -> Option<Throttled> {
     Groups::known().throttled()
 }
 
+/// Reads a file. Returns `None` if there is none, as its group may be gone, or if this process may
+/// not read it. Other errors pass: there may be too many open files at present.
+fn read_if_any(
+    read: impl Fn(&Path) -> io::Result<String>,
+    file: impl AsRef<Path>,
+) -> io::Result<Option<String>> {
+    use io::ErrorKind::{NotFound, PermissionDenied};
+    match read(file.as_ref()) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if matches!(error.kind(), NotFound | PermissionDenied) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Returns the groups that limit this process by a quota.
-fn with_quota(mounts: &[Mount]) -> Vec<Group> {
-    let member = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+fn with_quota(
+    mounts: &[Mount],
+    read: impl Fn(&Path) -> io::Result<String> + Copy,
+) -> io::Result<Vec<Group>> {
+    let member = read_if_any(read, "/proc/self/cgroup")?.unwrap_or_default();
     let mut limited = Vec::new();
     for mount in mounts {
         let Some(group) = mount.group(&member) else {
@@ -126,12 +151,14 @@ fn with_quota(mounts: &[Mount]) -> Vec<Group> {
         let above = group
             .ancestors()
             .take_while(|it| it.starts_with(&mount.point));
-        limited.extend(above.filter_map(|folder| {
-            let (folder, cores) = (folder.to_owned(), quota_of(folder)?);
-            Some(Group { folder, cores })
-        }));
+        for folder in above {
+            if let Some(cores) = quota_of(folder, read)? {
+                let folder = folder.to_owned();
+                limited.push(Group { folder, cores });
+            }
+        }
     }
-    limited
+    Ok(limited)
 }
 
 /// Returns where the hierarchies are mounted that may have a quota.
@@ -177,13 +204,16 @@ impl Mount {
 
 /// Reads how many cores a group may use, from its files of version 1 or 2. Returns `None` if it has
 /// no quota.
-fn quota_of(folder: &Path) -> Option<f64> {
-    let read = |name| fs::read_to_string(folder.join(name)).ok();
-    let text = read("cpu.max").or_else(|| {
-        let (quota, period) = (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
-        Some(format!("{quota} {period}"))
-    })?;
-    parse_quota(&text)
+fn quota_of(
+    folder: &Path,
+    read: impl Fn(&Path) -> io::Result<String> + Copy,
+) -> io::Result<Option<f64>> {
+    let read = |name| read_if_any(read, folder.join(name));
+    if let Some(text) = read("cpu.max")? {
+        return Ok(parse_quota(&text));
+    }
+    let both = read("cpu.cfs_quota_us")?.zip(read("cpu.cfs_period_us")?);
+    Ok(both.and_then(|(quota, period)| parse_quota(&format!("{quota} {period}"))))
 }
 
 /// Parses a quota and its period, both in µs. Returns `None` if the quota is `max` or -1.
@@ -223,7 +253,10 @@ mod tests {
         let second = 1_000_000_000;
         let looks = |at: u64, age: u64| {
             let mut looked = false;
-            known.get(at * second, Duration::from_secs(age), || looked = true);
+            known.get(at * second, Duration::from_secs(age), || {
+                looked = true;
+                Ok(())
+            });
             looked
         };
         let looked = [5, 5, 14, 15, 24, 40].map(|at| looks(at, 10));
@@ -234,6 +267,44 @@ mod tests {
             looked.map(|(at, age)| looks(at, age)),
             [false, true, false, true, false]
         );
+    }
+
+    #[test]
+    fn a_read_that_fails_keeps_what_was_found_last() {
+        let known = Recent(Mutex::new(None));
+        let at = |at: u64, found: io::Result<f64>| {
+            known.get(at * 1_000_000_000, Duration::from_secs(1), || found)
+        };
+        let busy = || Err(io::Error::from_raw_os_error(libc::EMFILE));
+        assert_eq!(at(0, busy()), 0.0);
+        assert_eq!(at(0, Ok(1.5)), 1.5, "a failure at first is not kept");
+        assert_eq!(at(1, busy()), 1.5);
+        assert_eq!(at(9, busy()), 1.5);
+        assert_eq!(at(10, Ok(2.0)), 2.0);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_at_present_is_no_missing_one() {
+        let mounts = "30 23 0:26 / /g rw - cgroup2 cgroup2 rw\n";
+        let mounts = parse_mounts(mounts);
+        // The group has a quota, and `error` comes from the group above.
+        let find = |error: i32| {
+            let found = with_quota(&mounts, |file| match file.to_str().unwrap() {
+                "/proc/self/cgroup" => Ok("0::/a\n".into()),
+                "/g/a/cpu.max" => Ok("150000 100000\n".into()),
+                _ => Err(io::Error::from_raw_os_error(error)),
+            });
+            let groups = found.map(|found| Groups(found.into()).cores());
+            groups.map_err(|error| error.raw_os_error())
+        };
+        for gone in [libc::ENOENT, libc::ENODEV, libc::EACCES] {
+            assert_eq!(find(gone), Ok(Some(1.5)));
+        }
+        for error in [libc::EMFILE, libc::ENFILE, libc::ENOMEM] {
+            assert_eq!(find(error), Err(Some(error)));
+        }
+        let member = with_quota(&mounts, |_| Err(io::Error::from_raw_os_error(libc::EMFILE)));
+        assert!(member.is_err());
     }
 
     #[test]
@@ -274,6 +345,7 @@ mod tests {
         }
         let folder = std::env::temp_dir().join(format!("tourbillon-cores-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
+        let quota_of = |folder| quota_of(folder, |file: &Path| fs::read_to_string(file)).unwrap();
         assert_eq!(quota_of(&folder), None, "no controller of this kind");
         let write = |name, text| fs::write(folder.join(name), text).unwrap();
         write("cpu.cfs_quota_us", "50000\n");

@@ -45,8 +45,6 @@ pub struct Builder {
     pub(crate) worker_threads: Option<usize>,
     pub(crate) cores: Option<Vec<usize>>,
     pub(crate) pin: bool,
-    /// `None`: if the number of workers is not set.
-    pub(crate) follow_limits: Option<bool>,
     pub(crate) thread_name: Arc<dyn Fn(usize) -> String + Send + Sync>,
     pub(crate) start_paused: bool,
     pub(crate) config: Config,
@@ -65,7 +63,6 @@ impl Builder {
             worker_threads: None,
             cores: None,
             pin: true,
-            follow_limits: None,
             thread_name: Arc::new(|index| format!("tourbillon-{index}")),
             start_paused: false,
             config: Config {
@@ -240,7 +237,7 @@ impl fmt::Debug for Builder {
             .field("worker_threads", &self.worker_threads)
             .field("cores", &self.cores)
             .field("pin", &self.pin)
-            .field("follow_limits", &self.follow_limits)
+            .field("follow_limits", &self.config.follows_limits)
             .field("thread_stack_size", &self.config.thread_stack_size)
             .field("event_interval", &self.config.event_interval)
             .field("global_queue_interval", &self.config.global_queue_interval)

@@ -7,8 +7,8 @@ use crate::api::builder::Builder;
 /// Threads: their number, cores, names, stacks and hooks.
 impl Builder {
     /// Sets the number of workers. The default is one for each core that the affinity mask and the
-    /// CPU quota allow; [`follow_limits`](Builder::follow_limits) tells what happens when these
-    /// change.
+    /// CPU quota allow. With [`follow_limits`](Builder::follow_limits), fewer take part while these
+    /// allow less.
     ///
     /// # Errors
     ///
@@ -50,23 +50,36 @@ impl Builder {
     }
 
     /// Sets whether the number of workers that take part follows what the system lets the process
-    /// use. The default is `true`, unless [`worker_threads`](Builder::worker_threads) or
-    /// [`cores`](Builder::cores) sets the number of workers.
+    /// use. The default is `false`. A current-thread runtime follows nothing.
     ///
-    /// Then at least one takes part, and at most as many as
+    /// With `true` at least one takes part, and at most as many as
     ///
-    /// - the CPU quota pays for, rounded up. The quotas of the process's control group and of all
-    ///   groups above it count (versions 1 and 2), also after a move to another group. While one
-    ///   allows less than the masks, no worker waits awake.
+    /// - the CPU quota pays for, rounded up. The quotas of the process's control group and of the
+    ///   groups above it count (versions 1 and 2), as far as the process can see them, also after a
+    ///   move to another group. While one allows less than the masks, no worker waits awake.
     /// - the affinity masks of the workers have cores together. A cpuset cuts them, and a core that
-    ///   goes offline is in none. Workers that have lost the cores that they are
-    ///   [pinned](Builder::pin) to are pinned again, once each of them may run on its own.
+    ///   goes offline is in none. If several workers are [pinned](Builder::pin) to one core, there
+    ///   may be more: the first ones that together have all the cores.
     /// - [`Handle::set_workers`](crate::runtime::Handle::set_workers) asks for. There you find what
     ///   the others do meanwhile.
     ///
-    /// A worker that is awake looks about once a second, which takes some tens of µs. A runtime that
-    /// sleeps does not look. A runtime whose clock was ever [paused](crate::Handle::pause_clock)
-    /// follows nothing.
+    /// An active worker looks between two jobs, about once a second while it is awake. A look takes
+    /// some tens of µs. So nobody looks while all active workers are in long jobs, and a runtime
+    /// that sleeps looks after its first work. If the system does not tell at present, the last
+    /// numbers stay. A runtime whose clock was ever [paused](crate::Handle::pause_clock) follows
+    /// nothing.
+    ///
+    /// Some things do not follow:
+    ///
+    /// - A pinned worker that has lost its core stays where the system has put it.
+    /// - The active workers stay on the cores that they are pinned to, although others may be idle.
+    ///   If a quota may shrink, for example in a pod, use [`pin(false)`](Builder::pin).
+    /// - What a quota has forbidden when the runtime was built does not come back: to
+    ///   [wait awake](Builder::spin), to wake [early](Builder::timer_advance), and the pins.
+    ///
+    /// With [`rescue_latency(Duration::MAX)`](Builder::rescue_latency), no other worker stands in
+    /// for a stuck one. If only one takes part, a job that blocks until another job has run waits
+    /// forever.
     ///
     /// There are never more workers than the runtime was built with. So for a container that may
     /// grow, build as many as it may ever use:
@@ -75,6 +88,7 @@ impl Builder {
     /// # fn main() -> Result<(), tourbillon::BuildError> {
     /// let runtime = tourbillon::runtime::Builder::new()
     ///     .worker_threads(8)
+    ///     .pin(false)
     ///     .follow_limits(true)
     ///     .build()?;
     /// assert!((1..=8).contains(&runtime.metrics().active_workers()));
@@ -82,7 +96,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn follow_limits(&mut self, follow: bool) -> &mut Self {
-        self.follow_limits = Some(follow);
+        self.config.follows_limits = follow;
         self
     }
 

@@ -26,16 +26,20 @@ use crate::{
     util::nanos::nanos,
 };
 
-/// How often the workers of a runtime look, while one of them is awake. A change is noticed within
-/// this time and [`SOON`], so within a second. The work of a simulated worker is over within some
-/// ms.
+/// How often the workers of a runtime look, while one of them is awake between two jobs. A change is
+/// then noticed within this time and twice [`SOON`], so within a second. The work of a simulated
+/// worker is over within some ms.
 const PERIOD: Duration = match cfg!(tourbillon_sim) {
     true => Duration::from_millis(2),
-    false => Duration::from_millis(700),
+    false => Duration::from_millis(600),
 };
-/// When a worker comes by again that has come too early: another one had looked. Also the age up to
-/// which a runtime believes what another one of the process has read.
+/// When a worker comes by again that has come too early: another one had looked. It is also the age
+/// up to which a runtime believes what another one of the process has read, and the longest time
+/// for which a worker puts off a look.
 const SOON: Duration = Duration::from_nanos(PERIOD.as_nanos() as u64 / 4);
+/// A worker puts off a look if a deadline is nearer than this: a look may wait for a lock in the
+/// kernel.
+const NEAR: Duration = Duration::from_millis(1);
 
 impl Shared {
     /// Sets by hand how many workers take part at most.
@@ -80,15 +84,64 @@ impl Worker<'_> {
     #[inline(never)]
     fn look_at_limits(&mut self) -> bool {
         let (now, shared) = (self.in_loop.at, self.shared);
+        // Not for long: a worker with many timers always has a deadline that is near, also one that
+        // waits awake for each.
+        let left = (self.local.shard.next_deadline()).saturating_sub(self.fired_at);
+        if left < nanos(NEAR) && now < self.next_look.0.saturating_add(nanos(SOON)) {
+            return false;
+        }
         // On a clock that was ever paused, all must depend on the program.
         let least = nanos(PERIOD - SOON);
         let looks = !shared.clock.was_paused() && shared.limits.looked.try_begin(now, least);
         if looks {
+            // While a worker counts as a searcher, no other one is woken for new work.
+            if self.search.is_on {
+                self.found();
+            }
             shared.limit_by_system(shared.mask.allowed_now(SOON));
         }
         self.next_look.0 = now + nanos(if looks { PERIOD } else { SOON });
         let may_spin = shared.limits.may_spin();
         self.wait_policy.set_spin(&shared.config, may_spin);
         looks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::api::builder::Builder;
+
+    /// The limit here is one that no look sets. So a look corrects it.
+    #[test]
+    fn a_runtime_whose_clock_was_paused_does_not_look() {
+        const WRONG: usize = 1_000_000;
+        let build = |workers| {
+            let mut builder = Builder::new();
+            builder.worker_threads(workers).follow_limits(true);
+            builder.build().unwrap()
+        };
+        // Also the only worker of a runtime looks.
+        let (paused, others) = (build(2), [build(1), build(2)]);
+        paused.handle().pause_clock();
+        paused.handle().resume_clock();
+        let limit = |runtime: &crate::Runtime| runtime.handle().shared().limit.get();
+        paused.handle().shared().limit.set(WRONG);
+        let begin = Instant::now();
+        for _ in 0..2 {
+            others
+                .iter()
+                .for_each(|it| it.handle().shared().limit.set(WRONG));
+            while others.iter().any(|it| limit(it) == WRONG) {
+                assert!(begin.elapsed() < Duration::from_secs(300));
+                // Workers that sleep do not look.
+                for runtime in others.iter().chain([&paused]) {
+                    runtime.block_on(runtime.spawn(async {})).unwrap();
+                }
+            }
+        }
+        assert_eq!(limit(&paused), WRONG);
     }
 }

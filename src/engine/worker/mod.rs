@@ -447,7 +447,10 @@ impl<'a> Worker<'a> {
         self.injector_at = self.injector_at.min(self.tick + interval);
         self.look_at_sockets();
         self.tidies();
-        self.looks_at_limits();
+        if self.looks_at_limits() {
+            // The next jobs do not count the time of the look.
+            self.back_in_loop();
+        }
     }
 
     /// Notes that the worker is back in its loop: reports a stall, and updates the job-cost

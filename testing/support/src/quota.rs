@@ -27,14 +27,25 @@ pub fn enter_group(cores: f64) -> Option<Group> {
 
 /// Makes two control groups without a quota: one below the present group of this process, and one
 /// below that, which the process enters. Like [`enter_group`], this may skip the calling test. The
-/// inner group comes first.
+/// outer group comes first: bound by one pattern, the inner one is dropped and removed before it.
 pub fn enter_groups() -> Option<(Group, Group)> {
     let groups = Group::below_present().and_then(|outer| {
         let inner = outer.below("inner")?;
         inner.enter()?;
-        Ok((inner, outer))
+        Ok((outer, inner))
     });
     or_skip(groups)
+}
+
+/// Returns whether a CPU quota limits this process already, as in the container of a CI.
+pub fn is_limited() -> bool {
+    let has_quota = |folder: &Path| {
+        let read = |file| fs::read_to_string(folder.join(file)).ok();
+        let is_quota = |text: &String| !text.starts_with(['m', '-']);
+        let quota = read("cpu.max").or_else(|| read("cpu.cfs_quota_us"));
+        quota.as_ref().is_some_and(is_quota)
+    };
+    present().is_some_and(|home| home.ancestors().any(has_quota))
 }
 
 fn or_skip<G>(groups: io::Result<G>) -> Option<G> {
