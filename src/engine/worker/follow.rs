@@ -26,9 +26,9 @@ use crate::{
     util::nanos::nanos,
 };
 
-/// How often the workers of a runtime look, while one of them is awake between two jobs. A change is
-/// then noticed within this time and twice [`SOON`], so within a second. The work of a simulated
-/// worker is over within some ms.
+/// How often the workers of a runtime look, while one of them comes by between two jobs. Then a
+/// change is noticed within this time and twice [`SOON`], so within a second. The work of a
+/// simulated worker is over within some ms.
 const PERIOD: Duration = match cfg!(tourbillon_sim) {
     true => Duration::from_millis(2),
     false => Duration::from_millis(600),
