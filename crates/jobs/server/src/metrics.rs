@@ -2,7 +2,10 @@
 
 use std::{
     fmt::{Display, Write},
-    time::Duration,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -12,10 +15,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use tokio::sync::Mutex;
 use tourbillon::{Handle, time::timeout};
 use tourbillon_axum::SameOrigin;
 use tourbillon_jobs::{
-    Queue, QueueError,
+    Queue,
     node::{Histogram, KindMetrics, MetricsReader, NodeMetrics},
     queue::QueueStats,
     store::{Counts, Store},
@@ -24,12 +28,18 @@ use tourbillon_jobs::{
 /// How long the store may take to count its jobs. Prometheus waits 10 s for all.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long an answer of the store is shown. A store may read all its jobs to count them.
+const FRESH: Duration = Duration::from_secs(15);
+
 /// How many queues that are paused have a sample each. Their names may come from anybody.
 const MOST_PAUSED: usize = 100;
 
 /// Returns the route `GET /metrics`: the metrics of a node and of a queue, and how many jobs the
 /// store has, as text for Prometheus (version 0.0.4). `guard` is as for
 /// [`router_for`](crate::router_for): Prometheus asks by a name that it allows.
+///
+/// The store counts its jobs when it is asked for the metrics, once at a time and at most every 15
+/// s. If this takes longer than 3 s, what it says of its jobs is in the answer to a later request.
 ///
 /// ```
 /// use tourbillon_axum::SameOrigin;
@@ -57,12 +67,17 @@ pub fn metrics_router<S: Store>(queue: Queue<S>, node: MetricsReader, guard: Sam
     Router::new()
         .route("/metrics", get(metrics::<S>))
         .layer(guard)
-        .with_state((queue, node))
+        .with_state((queue, node, Arc::default()))
 }
 
-async fn metrics<S: Store>(State((queue, node)): State<(Queue<S>, MetricsReader)>) -> Response {
+/// The number of jobs, and the queues that are paused.
+type Stored = (Counts, Vec<String>);
+
+type Shown<S> = (Queue<S>, MetricsReader, Arc<Mutex<Asked<Stored>>>);
+
+async fn metrics<S: Store>(State((queue, node, asked)): State<Shown<S>>) -> Response {
     // Ask the store first, so that the answer shows what came of it.
-    let stored = stored(&queue).await;
+    let stored = stored(&queue, &asked).await;
     let mut text = prometheus(&node.read(), &queue.stats());
     // While the store does not answer, the other metrics tell why.
     if let Some((counts, paused)) = stored {
@@ -72,15 +87,67 @@ async fn metrics<S: Store>(State((queue, node)): State<(Queue<S>, MetricsReader)
     (headers, text).into_response()
 }
 
-/// Asks the store for its jobs and for the queues that are paused.
-async fn stored<S: Store>(queue: &Queue<S>) -> Option<(Counts, Vec<String>)> {
-    let asks = async { Ok::<_, QueueError>((queue.count().await?, queue.paused().await?)) };
-    // Elsewhere there is no timer: the store has its own time limit.
-    let answer = match Handle::try_current() {
-        Ok(_) => timeout(PATIENCE, asks).await.ok()?,
-        Err(_) => asks.await,
+/// A question, and the last answer to it.
+struct Asked<T> {
+    answer: Option<(Instant, T)>,
+    /// The question that has no answer yet. It goes on when its caller does not wait any more, and
+    /// the next caller gets its answer.
+    present: Option<Pin<Box<dyn Future<Output = Option<T>> + Send>>>,
+}
+
+impl<T> Default for Asked<T> {
+    fn default() -> Self {
+        Self {
+            answer: None,
+            present: None,
+        }
+    }
+}
+
+impl<T: Clone> Asked<T> {
+    /// Returns the last answer if it is fresh at this moment. Otherwise waits for another one, and
+    /// asks, unless a question has no answer yet.
+    async fn get<F>(&mut self, now: Instant, ask: impl FnOnce() -> F) -> Option<T>
+    where
+        F: Future<Output = Option<T>> + Send + 'static,
+    {
+        if let Some((at, answer)) = &self.answer
+            && now.saturating_duration_since(*at) < FRESH
+        {
+            return Some(answer.clone());
+        }
+        let present = self.present.get_or_insert_with(|| Box::pin(ask()));
+        let answer = present.as_mut().await;
+        self.present = None;
+        self.answer = answer.clone().map(|answer| (now, answer));
+        answer
+    }
+}
+
+/// Asks the store for its jobs and for the queues that are paused, if its last answer is not fresh.
+async fn stored<S: Store>(queue: &Queue<S>, asked: &Mutex<Asked<Stored>>) -> Option<Stored> {
+    let runtime = Handle::try_current().ok();
+    let queue = queue.clone();
+    let ask = || {
+        let asks = async move {
+            let counts = queue.count().await.ok()?;
+            Some((counts, queue.paused().await.ok()?))
+        };
+        let runtime = runtime.clone();
+        async move {
+            match runtime {
+                // It must not keep what it has of the store while no request waits for it.
+                Some(runtime) => runtime.spawn(asks).await.ok().flatten(),
+                None => asks.await,
+            }
+        }
     };
-    answer.ok()
+    let answer = async { asked.lock().await.get(Instant::now(), ask).await };
+    // Elsewhere there is no timer: the store has its own time limit.
+    match runtime {
+        Some(_) => timeout(PATIENCE, answer).await.ok()?,
+        None => answer.await,
+    }
 }
 
 /// Returns the metrics of a node and of a queue as text for Prometheus, in version 0.0.4 of its
@@ -387,7 +454,30 @@ impl Text {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{Ready, ready};
+
+    use futures_lite::future::{block_on, poll_once};
+    use tokio::sync::oneshot;
+
     use super::*;
+
+    #[test]
+    fn a_question_without_an_answer_is_the_only_one() {
+        let (answers, answer) = oneshot::channel();
+        let (mut asked, now) = (Asked::default(), Instant::now());
+        let no_more = || -> Ready<Option<u32>> { panic!("it asks again") };
+        let first = poll_once(asked.get(now, || async { answer.await.ok() }));
+        assert_eq!(block_on(first), None);
+        assert_eq!(block_on(poll_once(asked.get(now, no_more))), None);
+        answers.send(7).unwrap();
+        // Both are gone, and the next one gets the answer.
+        assert_eq!(block_on(asked.get(now, no_more)), Some(7));
+        let just_fresh = now + FRESH - Duration::from_millis(1);
+        assert_eq!(block_on(asked.get(just_fresh, no_more)), Some(7));
+        assert_eq!(block_on(asked.get(now + FRESH, || ready(None))), None);
+        // What failed is asked again at once.
+        assert_eq!(block_on(asked.get(now, || ready(Some(8)))), Some(8));
+    }
 
     #[test]
     fn the_number_of_paused_queues_with_a_sample_has_a_bound() {

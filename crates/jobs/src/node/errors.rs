@@ -64,7 +64,8 @@ pub enum Cause {
     /// ended, say. Or the end of the handler's runtime cut it off, but then `on_error` has no
     /// runtime for its calls: see [`NodeStats::untold`](super::NodeStats::untold).
     CutOff,
-    /// The attempt succeeded, but the job is a cron job whose pattern can no longer be read.
+    /// The job is a cron job whose pattern can no longer be read, so it is dead. The attempt
+    /// succeeded, or it was the last one and failed: then the text ends with its error.
     Pattern,
 }
 

@@ -26,6 +26,8 @@ const LATEST: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct State {
+    /// `None` once the handler has begun.
+    planned: Option<Planned>,
     /// When the handler began, by the machine's clock: that of the user's runtime may be paused.
     began: Option<Instant>,
     /// Whether a thread runs the handler, or the destructor of its future.
@@ -37,10 +39,16 @@ struct State {
 }
 
 /// What the task of a handler and the library's thread know of it.
-#[derive(Default)]
 struct Progress(Mutex<State>);
 
 impl Progress {
+    fn new(planned: Planned) -> Self {
+        Self(Mutex::new(State {
+            planned: Some(planned),
+            ..State::default()
+        }))
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that panics runs under the lock, but for wakers, which are replaced whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -53,11 +61,14 @@ impl Progress {
         cx: &mut Context<'_>,
     ) -> Poll<Option<F::Output>> {
         let mut state = self.lock();
-        state.began.get_or_insert_with(Instant::now);
         // Until the end of this poll, or of the destructor that follows it.
         state.is_polled = true;
         if state.is_late {
             return Poll::Ready(None);
+        }
+        if let Some(planned) = state.planned.take() {
+            state.began = Some(Instant::now());
+            planned.begins();
         }
         match &mut state.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -102,10 +113,8 @@ impl Progress {
 async fn handle(
     handler: Arc<Handler>,
     attempt: Attempt,
-    planned: Planned,
     progress: Arc<Progress>,
 ) -> Option<Result<(), Failure>> {
-    planned.begins();
     let span = AttemptSpan::new(&attempt);
     // The handler may panic before it returns its future, and the future may panic when it is
     // dropped. So drop it within this block, too.
@@ -137,8 +146,8 @@ pub(super) async fn call<S>(
     attempt: Attempt,
     planned: Planned,
 ) -> (Result<(), Failure>, Option<Duration>) {
-    let progress = Arc::new(Progress::default());
-    let result = watch(shared, attempt, planned, &progress).await;
+    let progress = Arc::new(Progress::new(planned));
+    let result = watch(shared, attempt, &progress).await;
     (result, progress.began().map(|began| began.elapsed()))
 }
 
@@ -146,7 +155,6 @@ pub(super) async fn call<S>(
 async fn watch<S>(
     shared: &Shared<S>,
     attempt: Attempt,
-    planned: Planned,
     progress: &Arc<Progress>,
 ) -> Result<(), Failure> {
     let limit = shared.options.attempt_timeout;
@@ -166,7 +174,7 @@ async fn watch<S>(
             "the node has no handler of the kind `{kind}`"
         )));
     };
-    let handled = handle(handler, attempt, planned, progress.clone());
+    let handled = handle(handler, attempt, progress.clone());
     let mut task = shared.runtime.spawn(handled);
     let spawned = Instant::now();
     let mut wait = limit;
@@ -216,4 +224,35 @@ fn tell<S>(shared: &Shared<S>, blocked: Blocked) -> Counted<'_> {
         }));
     }
     counted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures_lite::future::{block_on, poll_once};
+
+    use super::*;
+    use crate::node::metrics::ByKind;
+
+    #[test]
+    fn a_handler_that_is_given_up_before_its_first_step_has_not_begun() {
+        let kinds = ByKind::default();
+        let kind = kinds.get("queue", "kind", true);
+        let late = || kind.lock().lateness.count();
+        let progress = || Progress::new(Planned::new(kind.clone(), Duration::ZERO));
+        let given_up = progress();
+        given_up.end();
+        let polled = block_on(poll_fn(|cx| given_up.poll(pin!(ready(())), cx)));
+        assert_eq!((polled, given_up.began(), late()), (None, None, 0));
+        // One that begins is counted once.
+        let begins = progress();
+        let mut handler = pin!(pending::<()>());
+        for _ in 0..2 {
+            let step = poll_once(poll_fn(|cx| begins.poll(handler.as_mut(), cx)));
+            assert!(block_on(step).is_none());
+        }
+        assert!(begins.began().is_some());
+        assert_eq!(late(), 1);
+    }
 }

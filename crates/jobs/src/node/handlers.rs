@@ -28,6 +28,11 @@ impl Handlers {
         }
     }
 
+    /// Returns the kinds that have handlers of their own.
+    pub(super) fn own(&self) -> impl Iterator<Item = &str> {
+        self.by_kind.keys().map(String::as_str)
+    }
+
     /// Returns whether a kind has a handler of its own.
     pub(super) fn has(&self, kind: &str) -> bool {
         self.by_kind.contains_key(kind)

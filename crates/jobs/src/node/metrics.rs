@@ -23,12 +23,12 @@ const MOST_OTHERS: usize = 100;
 pub struct NodeMetrics {
     /// The node as a whole.
     pub total: NodeStats,
-    /// By queue and kind, in the order of their names. There is an entry as soon as an attempt has
-    /// begun.
+    /// By queue and kind, in the order of their names.
     ///
-    /// Each kind of which the node has a handler has an entry in each of its queues. Of the others,
-    /// which [`on_other`](super::NodeBuilder::on_other) runs, the first 100 have one. All further
-    /// ones share one in each queue, whose [`kind`](KindMetrics::kind) is `None`.
+    /// Each kind of which the node has a handler has an entry in each of its queues, from the start
+    /// on. Of the others, which [`on_other`](super::NodeBuilder::on_other) runs, the first 100 have
+    /// one as soon as an attempt has begun, and so have jobs without a kind. All further ones share
+    /// one in each queue, whose [`kind`](KindMetrics::kind) is `None`.
     pub kinds: Vec<KindMetrics>,
     /// What the node asks its store for.
     pub store: StoreMetrics,
@@ -194,11 +194,13 @@ impl ByKind {
         if let Some(found) = of_queue.kinds.get(kind) {
             return found.clone();
         }
-        if !is_own && inner.others >= MOST_OTHERS {
+        // Jobs without a kind are one entry, which no name from outside makes more.
+        let is_other = !is_own && !kind.is_empty();
+        if is_other && inner.others >= MOST_OTHERS {
             let rest = &mut of_queue.rest;
             return rest.get_or_insert_with(|| Kind::new(queue, None)).clone();
         }
-        inner.others += usize::from(!is_own);
+        inner.others += usize::from(is_other);
         let new = Kind::new(queue, Some(kind));
         of_queue.kinds.insert(kind.to_owned(), new.clone());
         new
@@ -269,11 +271,12 @@ mod tests {
             ("a", "other-7", false),
             ("a", "own", true),
             ("b", "own", true),
+            ("a", "", false),
         ] {
             kinds.get(queue, kind, is_own).lock().begun += 1;
         }
         let read = kinds.read();
-        assert_eq!(read.len(), MOST_OTHERS + 4);
+        assert_eq!(read.len(), MOST_OTHERS + 5);
         let begun = |queue: &str, kind: Option<&str>| {
             let mut of_kind = read
                 .iter()
@@ -285,6 +288,7 @@ mod tests {
         assert_eq!((begun("a", None), begun("b", None)), (Some(2), Some(1)));
         assert_eq!(begun("a", Some("other-7")), Some(2));
         assert_eq!(begun("a", Some("own")), Some(1));
+        assert_eq!(begun("a", Some("")), Some(1));
         assert_eq!(begun("b", Some("own")), Some(1));
         assert_eq!(begun("a", Some("more")), None);
     }

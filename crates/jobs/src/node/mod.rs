@@ -397,6 +397,11 @@ impl<S: Store> NodeBuilder<S> {
             self.on_error.clone(),
         ));
         let counters = Arc::new(Counters::default());
+        for (queue, _) in &self.queues {
+            for kind in handlers.own() {
+                counters.kinds.get(queue, kind, true);
+            }
+        }
         let errors = self.on_error.clone();
         let shared = Arc::new(Shared {
             ends: ends::Ends::start(store.clone(), counters.clone(), &tasks, kept.clone()),
@@ -459,7 +464,8 @@ impl<S: Store> Node<S> {
     /// attempts learn of this: see [`Attempt::interrupted`].
     ///
     /// Returns whether all attempts ended within `limit`. The other attempts continue, and the
-    /// store gives their jobs to other nodes.
+    /// store gives their jobs to other nodes. What is left of `limit` is for the calls of
+    /// [`on_error`](NodeBuilder::on_error), whose ends the result does not tell.
     pub async fn stop(self, limit: Duration) -> bool {
         self.shared.stop();
         let shared = self.shared.clone();

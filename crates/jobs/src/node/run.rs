@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tourbillon::time::timeout;
 
 use super::{
-    Attempt, Cause, Ended, Failure, Shared, count,
+    Attempt, Backoff, Cause, Ended, Failure, Shared, count,
     errors::{self, guarded},
     failure::Then,
     handler,
@@ -23,6 +23,7 @@ use super::{
     metrics::{InHandler, Kind, Planned},
 };
 use crate::{
+    job::Time,
     recount::after_run,
     store::{End, Finish, Held, Store},
 };
@@ -172,8 +173,7 @@ pub(super) async fn run<S: Store>(
         },
     });
     counted.end(&result, duration);
-    let cause = cause(&result);
-    let end = end(&shared, &held, number, result);
+    let (end, cause) = follow(&shared, &held, number, result);
     errors::tell(&shared, &held, number, &end, cause, duration);
     report(&shared, held, end, &kind).await;
     drop(running);
@@ -189,8 +189,8 @@ pub(super) async fn give_up<S: Store>(shared: Arc<Shared<S>>, held: Held, permit
         "attempt {number} is the last one, and it did not end: its process ended, or its node \
          lost the store"
     ));
-    let end = end(&shared, &held, number, Err(failure));
-    errors::tell(&shared, &held, number, &end, Cause::CutOff, None);
+    let (end, cause) = follow(&shared, &held, number, Err(failure.by(Cause::CutOff)));
+    errors::tell(&shared, &held, number, &end, cause, None);
     let kind = kind(&shared, &held);
     report(&shared, held, end, &kind).await;
     drop(permits.attempt);
@@ -202,12 +202,15 @@ fn kind<S>(shared: &Shared<S>, held: &Held) -> Arc<Kind> {
     shared.counters.kinds.get(&held.queue, &held.kind, is_own)
 }
 
-/// Returns what made an attempt fail, if its end is that of a failure.
-fn cause(result: &Result<(), Failure>) -> Cause {
-    match result {
-        Ok(()) => Cause::Pattern,
-        Err(failure) => failure.cause,
-    }
+/// Decides what follows an attempt at this moment: see [`end`].
+fn follow<S: Store>(
+    shared: &Shared<S>,
+    held: &Held,
+    number: u32,
+    result: Result<(), Failure>,
+) -> (End, Cause) {
+    let (backoff, now) = (&shared.options.backoff, shared.store.now());
+    end(backoff, now, held, number, result)
 }
 
 /// Tells the store how an attempt ended, and then `on_end`.
@@ -258,34 +261,43 @@ pub(super) fn cut<'a>(text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
     format!("{}…", &text[..end.unwrap_or(0)]).into()
 }
 
-/// Decides what follows an attempt.
-fn end<S: Store>(shared: &Shared<S>, job: &Held, number: u32, result: Result<(), Failure>) -> End {
-    let backoff = &shared.options.backoff;
-    let error = match result {
-        Ok(()) => None,
-        Err(Failure { then, error, .. }) => match then {
-            Then::Snooze(delay) => return End::Snooze { delay },
+/// Decides what follows an attempt. Also returns what made it fail, if this end is that of a
+/// failure.
+fn end(
+    backoff: &Backoff,
+    now: Time,
+    job: &Held,
+    number: u32,
+    result: Result<(), Failure>,
+) -> (End, Cause) {
+    let (error, cause) = match result {
+        Ok(()) => (None, Cause::Pattern),
+        Err(Failure { then, error, cause }) => match then {
+            Then::Snooze(delay) => return (End::Snooze { delay }, cause),
             Then::Retry if number < backoff.attempts => {
-                return End::Retry {
+                let end = End::Retry {
                     delay: backoff.wait(number),
                     error: cut(error).into_owned(),
                 };
+                return (end, cause);
             }
-            Then::Retry | Then::GiveUp => Some(cut(error).into_owned()),
+            Then::Retry | Then::GiveUp => (Some(cut(error).into_owned()), cause),
         },
     };
     if let Some(wrong) = job.repeat.as_ref().and_then(|repeat| repeat.error()) {
-        return End::Dead {
-            error: format!("its cron pattern can no longer be read: {wrong}"),
-        };
+        let mut text = format!("its cron pattern can no longer be read: {wrong}");
+        if let Some(error) = error {
+            text = format!("{text}; and its last attempt failed: {error}");
+        }
+        let error = cut(text).into_owned();
+        return (End::Dead { error }, Cause::Pattern);
     }
     // One run stands for all occurrences that have passed.
-    let now = shared.store.now();
     let next = job
         .repeat
         .as_ref()
         .and_then(|repeat| repeat.next_after(after_run(job.at, now)));
-    match (next, error) {
+    let end = match (next, error) {
         (Some(at), error) => End::Next {
             at,
             counted: now,
@@ -293,5 +305,49 @@ fn end<S: Store>(shared: &Shared<S>, job: &Held, number: u32, result: Result<(),
         },
         (None, None) => End::Done,
         (None, Some(error)) => End::Dead { error },
+    };
+    (end, cause)
+}
+
+#[cfg(test)]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod tests {
+    use super::*;
+    use crate::job::{Repeat, Token};
+
+    #[test]
+    fn a_pattern_that_cannot_be_read_hides_no_error() {
+        let job = Held {
+            key: "key".into(),
+            kind: String::new(),
+            queue: "default".into(),
+            priority: 0,
+            due: Time::from_micros(0),
+            at: Time::from_micros(0),
+            attempts: 1,
+            repeat: Some(Repeat::stored("no pattern".into(), "UTC".into())),
+            size: 0,
+            token: Token(1),
+        };
+        let backoff = Backoff {
+            attempts: 2,
+            ..Backoff::default()
+        };
+        let of = |number, result| match end(&backoff, job.at, &job, number, result) {
+            (End::Dead { error }, cause) => (error, cause),
+            (End::Retry { error, .. }, cause) => (error, cause),
+            (end, _) => panic!("{end:?}"),
+        };
+        let (pattern, cause) = of(1, Ok(()));
+        assert!(pattern.starts_with("its cron pattern"), "{pattern}");
+        assert_eq!(cause, Cause::Pattern);
+        let fails = || Err(Failure::retry("on purpose").by(Cause::Panic));
+        assert_eq!(of(1, fails()), ("on purpose".into(), Cause::Panic));
+        let (both, cause) = of(2, fails());
+        assert!(
+            both.starts_with(&pattern) && both.ends_with("on purpose"),
+            "{both}"
+        );
+        assert_eq!(cause, Cause::Pattern);
     }
 }

@@ -232,7 +232,7 @@ fn prometheus_reads_the_metrics() {
             .on_other(|_| async { Ok(()) })
             .start_kinds();
         // There are more kinds than are counted apart.
-        let jobs = (0..103).map(|number| {
+        let jobs = (0..104).map(|number| {
             let kind = match number {
                 0 => "own".to_owned(),
                 1 => String::new(),
@@ -262,11 +262,12 @@ fn prometheus_reads_the_metrics() {
             .lines()
             .filter_map(|line| line.strip_prefix(ended)?.split_once(",outcome=\"done\"} "))
             .collect();
-        // One of their own for 101 kinds, and one for the other two.
-        assert_eq!(done.len(), 102, "{text}");
+        // One of their own for 102 kinds, and one for the other two.
+        assert_eq!(done.len(), 103, "{text}");
         let of = |kind: &str| done.iter().find(|it| it.0 == kind).map(|it| it.1);
         assert_eq!(of("\"\",overflow=\"true\""), Some("2"));
         assert_eq!(of("\"own\""), Some("0"));
+        assert_eq!(of("\"\""), Some("1"));
         for line in [
             "tourbillon_jobs_store_up 1",
             "tourbillon_jobs_has_lease 0",

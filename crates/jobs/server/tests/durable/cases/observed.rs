@@ -53,6 +53,8 @@ pub async fn each_failure_is_told<S: Store>(queue: &Queue<S>) {
         })
         .on_kind("work", handle)
         .start_kinds();
+    // The kinds of its handlers have their counters before the first attempt.
+    assert_eq!(node.metrics().kinds.len(), 1);
     let keys = ["fails", "gives up", "hangs", "panics", "snoozes", "works"];
     for key in keys {
         let job = new(key, Duration::ZERO).kind("work").queue("mails");
