@@ -5,6 +5,7 @@
 mod common;
 
 mod defer;
+mod mates;
 mod park;
 mod sleep_until;
 mod watchdog;
