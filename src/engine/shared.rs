@@ -354,8 +354,8 @@ impl Shared {
             })
     }
 
-    /// Returns whether a peer is called if one of so many workers is stuck. On a clock that was ever
-    /// paused none is.
+    /// Returns whether a peer is called if one of so many workers is stuck. On a clock that was
+    /// ever paused none is.
     pub(crate) fn is_watched(&self, workers: usize) -> bool {
         !self.clock.was_paused() && self.config.is_watched(workers)
     }
