@@ -13,7 +13,6 @@
 struct Texts;
 
 mod batch;
-mod counted;
 mod error;
 pub mod job;
 mod keeper;

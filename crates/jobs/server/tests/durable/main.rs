@@ -14,7 +14,6 @@ mod migration;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod network;
 mod node;
-mod observed;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod on_tokio;
 mod output;
