@@ -172,8 +172,8 @@ fn timers_that_need_no_wake_up_go_to_the_sleeping_worker() {
     let _alarm = alarm();
     let half_busy = HalfBusy::new();
     // A thread may also sleep because it waits for a lock of the allocator, on its way to its
-    // epoll instance, or on its way back. The watchdog of the stuck worker also wakes the other
-    // worker every few ms. So one round in which it sleeps, and gets all timers, is enough.
+    // epoll instance. The watchdog of the stuck worker also wakes the other worker every few ms.
+    // So only a round counts in which the other worker did not go to sleep again.
     let slept_on = rounds(u64::MAX).any(|_| {
         half_busy.wait_until_the_other_sleeps();
         let ([stuck, other], parks) = (half_busy.armed(), half_busy.parks());
@@ -181,10 +181,10 @@ fn timers_that_need_no_wake_up_go_to_the_sleeping_worker() {
             drop(half_busy.runtime.handle().after(2 * HOUR, || ()));
         }
         let slept_on = half_busy.parks() == parks && half_busy.other_sleeps();
-        slept_on && half_busy.armed() == [stuck, other + 100]
+        if slept_on {
+            assert_eq!(half_busy.armed(), [stuck, other + 100]);
+        }
+        slept_on
     });
-    assert!(
-        slept_on,
-        "no round had the other worker asleep, with all timers"
-    );
+    assert!(slept_on, "the other worker never slept through a round");
 }
