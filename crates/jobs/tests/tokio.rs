@@ -117,7 +117,7 @@ fn handlers_run_on_tokio() {
         queue.schedule("job", delay, "").await.unwrap();
         assert_eq!((runs.recv().await, runs.recv().await), (Some(1), Some(2)));
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -193,7 +193,7 @@ fn nodes_on_both_runtimes_share_the_jobs() {
     });
     let ran: u32 = counts.iter().map(|count| count.load(Relaxed)).sum();
     assert_eq!(ran, 100);
-    assert!(block_on(first.stop(HOUR)) && block_on(second.stop(HOUR)));
+    assert!(block_on(first.stop(PATIENCE)) && block_on(second.stop(HOUR)));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn the_end_of_the_runtime_cuts_handlers_off_and_frees_the_store() {
         let attempt = ran.recv().await.unwrap();
         assert_eq!((&*attempt.key, attempt.number), ("job", 2));
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -238,7 +238,7 @@ fn a_handler_learns_that_its_node_stops() {
         });
         queue.schedule("job", Duration::ZERO, "").await.unwrap();
         begins.recv().await.unwrap();
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
         assert_eq!(queue.count().await.unwrap().live, 0);
     });
 }
@@ -267,7 +267,7 @@ fn a_handler_that_blocks_all_threads_is_reported() {
     block_on(queue.schedule("other", HOUR, "")).unwrap();
     goes_on.send(()).unwrap();
     runtime.block_on(live(&queue, 1));
-    assert!(block_on(node.stop(HOUR)));
+    assert!(block_on(node.stop(PATIENCE)));
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! The HTTP API.
 
-use std::time::Duration;
-
 use axum::{
     Router,
     body::Body,
@@ -15,7 +13,7 @@ use tourbillon_jobs::{Failure, Node};
 use tourbillon_jobs_server as api;
 use tower_service::Service;
 
-use crate::support::{HOUR, live, node, on_file, waiting};
+use crate::support::{HOUR, PATIENCE, live, node, on_file, waiting};
 
 /// Calls a router without a socket.
 async fn call(
@@ -85,7 +83,7 @@ fn a_job_is_replaced() {
         let expected = json!({ "created": false, "replaced": true, "running": true, "at": at });
         assert_eq!((status, body), (StatusCode::OK, expected));
         gate.add_permits(1);
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
         let (_, body) = ask(json!({ "key": "k", "at": at, "replace": false })).await;
         assert_eq!(body, json!({ "created": false, "at": at }));
     });
@@ -117,7 +115,7 @@ fn a_key_stays_taken() {
             body["error"].as_str().unwrap().contains("unique_for"),
             "{body}"
         );
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -386,6 +384,6 @@ fn a_dead_job_runs_again() {
         call(&mut router, Method::PATCH, "/jobs/k", Some(later)).await;
         let (_, body) = call(&mut router, Method::GET, "/jobs/k", None).await;
         assert_eq!(body["state"], "waiting");
-        assert!(node.stop(Duration::from_secs(60)).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }

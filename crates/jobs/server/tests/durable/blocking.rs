@@ -199,7 +199,7 @@ async fn all_threads_are_blocked<S: Store>(queue: &Queue<S>, renewal: impl Futur
         .await
         .unwrap();
     live(queue, 1).await;
-    assert!(other.stop(HOUR).await && node.stop(HOUR).await);
+    assert!(other.stop(PATIENCE).await && node.stop(PATIENCE).await);
 }
 
 #[test]
@@ -246,7 +246,7 @@ async fn a_handler_is_left_behind<S: Store>(queue: &Queue<S>) {
     holds(&other).await;
     live(queue, 1).await;
     gate.open();
-    assert!(other.stop(HOUR).await);
+    assert!(other.stop(PATIENCE).await);
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn the_destructor_of_a_handler_blocks_no_other_node() {
             other.schedule(key, wait, "").await.unwrap();
             assert_eq!(ran.recv().await.unwrap().key, key);
         }
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
         gate.open();
         ends.join().unwrap();
         // The end of the runtime has waited for the end of the store.

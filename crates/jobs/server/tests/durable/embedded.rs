@@ -24,7 +24,7 @@ use tourbillon_jobs::{
 
 use crate::{
     cases,
-    support::{self, Dir, HOUR, holds, live, node, on_file, run, start},
+    support::{self, Dir, HOUR, PATIENCE, holds, live, node, on_file, run, start},
 };
 
 #[test]
@@ -94,7 +94,7 @@ fn jobs_outlive_the_process() {
         let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
         assert_eq!(ran.recv().await.unwrap().payload, b"text");
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -295,7 +295,7 @@ fn a_full_store_refuses_and_loses_nothing() {
             .await
             .unwrap();
         assert_eq!(ran.recv().await.unwrap().key, "there is room");
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -441,6 +441,6 @@ fn work_goes_on_when_a_full_disk_has_space_again() {
             job(&format!("more-{number}")).await.unwrap();
         }
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }

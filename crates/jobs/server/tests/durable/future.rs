@@ -10,7 +10,7 @@ use tourbillon_jobs::{
     store::{Scheduled, Start, Store, StoreError},
 };
 
-use crate::support::{self, Dir, HOUR, node, run};
+use crate::support::{self, Dir, HOUR, PATIENCE, node, run};
 
 /// 73 years, in seconds.
 const FAR: i64 = 73 * 365 * 24 * 3600;
@@ -135,7 +135,7 @@ async fn nothing_waits_for_a_time_far_ahead<A: Ahead>(mut clock: A) {
     }
     let left = queue.get("at").await.unwrap().unwrap();
     assert_eq!((left.at, left.due), (at, at));
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 async fn a_clock_that_was_hours_ahead_changes_nothing<A: Ahead>(mut clock: A) {
@@ -154,7 +154,7 @@ const LONGER: i64 = 150;
 async fn done<S: Store>(queue: &Queue<S>) {
     let (node, _ran) = node(queue, |node| node, |_| Ok(()));
     support::live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 async fn a_key_is_kept_for_the_time_that_was_asked_for<A: Ahead>(mut clock: A) {
@@ -295,7 +295,7 @@ mod postgres {
             drop(server.set(0).await);
             gate.add_permits(1);
             while ran.recv().await.unwrap() > end {}
-            assert!(node.stop(HOUR).await);
+            assert!(node.stop(PATIENCE).await);
         });
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     postgres::{client, with_client},
     server::{Postgres, Server},
     shared::connect,
-    support::{HOUR, live, soon},
+    support::{HOUR, PATIENCE, live, soon},
 };
 
 const VERSION_1: &str = include_str!("version_1/postgres.sql");
@@ -407,7 +407,7 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
         let by_sql = "SET ROLE shop; SELECT jobs_schedule('by sql', kind => 'mail'); RESET ROLE";
         other.batch_execute(by_sql).await.unwrap();
         assert_eq!(queue.get("by sql").await.unwrap().unwrap().kind, "mail");
-        assert!(modern.stop(HOUR).await);
+        assert!(modern.stop(PATIENCE).await);
         // Nobody needs the index of earlier versions any more.
         Store::migrate(&config).await.unwrap();
         assert!(!has_index().await);
@@ -601,7 +601,7 @@ fn a_client_of_an_earlier_version_revives_no_kept_key() {
         queue.schedule_job(job).await.unwrap();
         let node = Node::builder(queue.clone()).start(|_| async { Ok(()) });
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
         // What `reschedule` of version 3 does.
         let revive = "UPDATE durable_jobs SET dead = false, at = 0 WHERE key = 'job'";
         let error = other.batch_execute(revive).await.unwrap_err();

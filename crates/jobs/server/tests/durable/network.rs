@@ -13,7 +13,7 @@ use tourbillon_jobs::{Attempt, Node, Time, node::Interrupt};
 use crate::{
     server::Server,
     shared::{LEASE, SHORT, connect, skip, start, torture, with_server},
-    support::{HOUR, live, node, run, unbounded_channel, waiting},
+    support::{HOUR, PATIENCE, live, node, run, unbounded_channel, waiting},
 };
 
 #[path = "../../src/bin/torture/faketime.rs"]
@@ -55,12 +55,12 @@ pub fn a_node_that_is_cut_off_loses_its_jobs_to_another<S: Server>() {
         // The node that holds the job no longer has not begun it.
         assert_eq!(alone.stats().begun, begun);
         proxy.heal();
-        assert!(other.stop(HOUR).await);
+        assert!(other.stop(PATIENCE).await);
         near.schedule("later", Duration::ZERO, "").await.unwrap();
         assert_eq!(ran_alone.recv().await.unwrap().key, "later");
         live(&near, 0).await;
         assert!(alone.stats().leases > 1);
-        assert!(alone.stop(HOUR).await);
+        assert!(alone.stop(PATIENCE).await);
     });
 }
 
@@ -86,7 +86,7 @@ pub fn a_handler_learns_that_its_lease_is_lost<S: Server>() {
         assert_eq!(told.recv().await.unwrap(), Interrupt::LeaseLost);
         proxy.heal();
         // If the job runs again, that handler is told, too.
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -108,7 +108,7 @@ pub fn an_end_whose_answer_is_lost_is_in_doubt<S: Server>() {
         live(&near, 0).await;
         proxy.heal();
         assert_eq!(ends.recv().await.unwrap().1, None);
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -131,7 +131,7 @@ pub fn a_job_whose_acknowledgement_is_lost_is_not_late<S: Server>() {
         asking.await.unwrap();
         near.cancel("first").await.unwrap();
         live(&near, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -154,7 +154,7 @@ pub fn a_node_notices_a_connection_that_died_silently<S: Server>() {
         assert!(ran.is_empty());
         assert_eq!(ran.recv().await.unwrap().key, "job");
         live(&near, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -212,7 +212,7 @@ pub fn a_slow_server_makes_nothing_early<S: Server>() {
             assert_eq!(ran.recv().await.unwrap().number, 1);
         }
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 

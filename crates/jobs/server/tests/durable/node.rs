@@ -21,7 +21,9 @@ use tourbillon_jobs::{
     },
 };
 
-use crate::support::{self, Dir, HOUR, begun, fails_by_key, live, node, on_file, run, waiting};
+use crate::support::{
+    self, Dir, HOUR, PATIENCE, begun, fails_by_key, live, node, on_file, run, waiting,
+};
 
 /// The embedded store, but it may refuse the ends of some jobs, refuses some texts, and counts its
 /// holds, and the bytes of its calls.
@@ -201,7 +203,7 @@ fn an_end_that_the_store_refuses_keeps_no_other_end_waiting() {
         queue.store().refuses.store(false, Ordering::Relaxed);
         assert_eq!(ends.recv().await.unwrap(), ("refused".into(), Some(true)));
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -221,7 +223,7 @@ fn ends_of_one_kind_keep_no_end_of_another_kind_waiting() {
         for _ in 0..60 {
             assert_eq!(ends.recv().await.unwrap().1, Some(true));
         }
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -248,7 +250,7 @@ fn an_end_whose_text_the_store_refuses_gets_another_text() {
         );
         while ran.try_recv().is_ok() {}
         assert_eq!(node.stats().dead, 1501);
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -279,7 +281,7 @@ fn locked_jobs_keep_no_other_attempt_from_its_begin() {
             ran.recv().await.unwrap();
         }
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -298,7 +300,7 @@ fn a_locked_job_of_a_paused_queue_is_asked_for_seldom() {
         store.keeps.store(false, Ordering::Relaxed);
         assert_eq!(ran.recv().await.unwrap().key, "job");
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -314,7 +316,7 @@ fn a_window_of_zero_asks_the_store_seldom() {
         queue.schedule("job", Duration::ZERO, "").await.unwrap();
         assert_eq!(ran.recv().await.unwrap().key, "job");
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -345,7 +347,7 @@ fn no_call_has_more_than_some_megabytes() {
             (MAX_PAYLOAD..=8 * MAX_PAYLOAD).contains(&largest),
             "{largest}"
         );
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -400,7 +402,7 @@ fn a_busy_node_takes_jobs_above_those_that_it_holds() {
         }
         gate.add_permits(1);
         live(&queue, 1).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -439,6 +441,6 @@ fn a_panic_of_a_destructor_or_of_on_end_does_not_leave_an_attempt_running() {
             sleep(Duration::from_millis(2)).await;
         }
         assert_eq!(node.stats().dead, 1);
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }

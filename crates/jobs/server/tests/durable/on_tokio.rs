@@ -9,7 +9,7 @@ use tourbillon_jobs::Node;
 use crate::{
     server::Server,
     shared::{connect, start},
-    support::{HOUR, PATIENCE},
+    support::PATIENCE,
 };
 
 pub fn a_node_runs_jobs_on_tokio<S: Server>() {
@@ -47,5 +47,5 @@ pub fn a_node_runs_jobs_on_tokio<S: Server>() {
     while next() != "second" {}
     while block_on(queue.count()).map_or(1, |count| count.live) > 0 {}
     assert!(block_on(queue.get("second")).unwrap().is_none());
-    assert!(block_on(node.stop(HOUR)));
+    assert!(block_on(node.stop(PATIENCE)));
 }

@@ -8,7 +8,7 @@ use tourbillon_jobs::{Failure, NewJob, Node, Queue, sqlite::Sqlite};
 use tourbillon_jobs_server as api;
 use tourbillon_support::clients::browser::Browser;
 
-use crate::support::{Dir, live};
+use crate::support::{Dir, PATIENCE, live};
 
 fn keys(browser: &mut Browser, expected: &[&str]) {
     let shown = "[...document.querySelectorAll('#jobs .key')].map((key) => key.textContent)";
@@ -146,5 +146,5 @@ fn jobs_are_listed_searched_and_cancelled() {
     browser.eventually("!document.querySelector('#empty').hidden");
     assert_eq!(runtime.block_on(queue.count()).unwrap().dead, 0);
     assert_eq!(browser.troubles(), Vec::<String>::new());
-    assert!(runtime.block_on(node.stop(Duration::from_secs(60))));
+    assert!(runtime.block_on(node.stop(PATIENCE)));
 }

@@ -10,7 +10,7 @@ use tourbillon_jobs::{
 use crate::{
     server::{Postgres, Server},
     shared::{LEASE, connect, tests, with_server},
-    support::{HOUR, live, node, waiting},
+    support::{HOUR, PATIENCE, live, node, waiting},
 };
 
 tests!(Postgres);
@@ -56,7 +56,7 @@ fn an_end_that_the_store_has_not_taken_keeps_no_other_job_waiting() {
         assert!(queue.get("one").await.unwrap().is_some());
         other.batch_execute("COMMIT").await.unwrap();
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -87,7 +87,7 @@ fn steps_of_the_servers_clock_make_nothing_early() {
         step(3600).await;
         assert_eq!(ran.recv().await.unwrap().key, "in an hour");
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -113,7 +113,7 @@ fn an_error_that_the_database_cannot_store_keeps_no_job_running() {
         live(&queue, 0).await;
         let job = queue.get("job").await.unwrap().unwrap();
         assert_eq!(job.error.as_deref(), Some("f\\u{fc}r 5 \\u{20ac}"));
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 

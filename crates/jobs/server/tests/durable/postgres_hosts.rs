@@ -14,7 +14,7 @@ use crate::{
     postgres::client,
     server::{Postgres, Server},
     shared::start,
-    support::{HOUR, live, node, run, soon, works},
+    support::{HOUR, PATIENCE, live, node, run, soon, works},
 };
 
 /// Returns a configuration that names these servers.
@@ -93,7 +93,7 @@ fn nodes_go_on_with_a_standby_that_is_promoted() {
         // It may run twice: its end may have been lost.
         while ran.recv().await.unwrap().key != "after" {}
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 

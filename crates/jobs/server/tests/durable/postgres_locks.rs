@@ -14,7 +14,7 @@ use crate::{
     postgres::client,
     server::{Postgres, Server},
     shared::{LEASE, connect, on_server},
-    support::{self, HOUR, begun, fails_by_key, live, node, waiting},
+    support::{self, HOUR, PATIENCE, begun, fails_by_key, live, node, waiting},
 };
 
 #[test]
@@ -36,7 +36,7 @@ fn a_job_that_was_locked_when_the_node_looked_is_not_forgotten() {
         other.batch_execute("ROLLBACK").await.unwrap();
         assert_eq!(ran.recv().await.unwrap().key, "locked");
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -279,7 +279,7 @@ fn a_busy_node_gives_jobs_back_although_one_is_locked() {
         queue.cancel("unrelated").await.unwrap();
         gate.add_permits(20);
         live(&queue, 0).await;
-        assert!(busy.stop(HOUR).await && idle.stop(HOUR).await);
+        assert!(busy.stop(PATIENCE).await && idle.stop(PATIENCE).await);
     });
 }
 
@@ -306,7 +306,7 @@ fn ends_of_locked_jobs_keep_no_other_end_waiting() {
             assert_eq!(ends.recv().await.unwrap().1, Some(true));
         }
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 

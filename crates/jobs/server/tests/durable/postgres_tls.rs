@@ -27,7 +27,7 @@ use crate::{
     postgres_secured::{ONLY_TLS, Secured},
     server::{Postgres, Server},
     shared::start,
-    support::{Dir, HOUR, live, node, run, works},
+    support::{Dir, HOUR, PATIENCE, live, node, run, works},
 };
 
 async fn error(config: &str) -> String {
@@ -68,7 +68,7 @@ fn a_node_runs_jobs_over_tls_and_is_notified() {
             assert_eq!(ran.recv().await.unwrap().key, key);
         }
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 

@@ -12,7 +12,7 @@ use crate::{
     cases,
     server::{Redis, Server},
     shared::{LEASE, connect, on_server, start, tests, with_server},
-    support::{self, HOUR, live, node, run},
+    support::{self, HOUR, PATIENCE, live, node, run},
 };
 
 tests!(Redis);
@@ -85,7 +85,7 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
         // The numbers go on.
         queue.schedule("later", Duration::ZERO, "").await.unwrap();
         assert!(ran.recv().await.unwrap().token > first.token);
-        assert!(modern.stop(HOUR).await);
+        assert!(modern.stop(PATIENCE).await);
     });
 }
 
@@ -139,7 +139,7 @@ fn keys_are_kept_when_nodes_of_earlier_versions_are_gone() {
         support::soon("for the end of the job", is_done).await;
         let again = queue.schedule_job(unique()).await.unwrap();
         assert!(matches!(again, Scheduled::Exists { .. }), "{again:?}");
-        assert!(newest.stop(HOUR).await);
+        assert!(newest.stop(PATIENCE).await);
     });
 }
 
@@ -149,7 +149,7 @@ fn a_job_that_an_earlier_version_adds_over_a_kept_key_keeps_none() {
         let run_all = async || {
             let (node, _ran) = node(&queue, |node| node, |_| Ok(()));
             support::live(&queue, 0).await;
-            assert!(node.stop(HOUR).await);
+            assert!(node.stop(PATIENCE).await);
         };
         let job = NewJob::new("job", Duration::ZERO, "").unique_for(HOUR);
         queue.schedule_job(job).await.unwrap();
@@ -201,7 +201,7 @@ fn a_client_of_an_earlier_version_stops_no_node() {
             assert_eq!(keys, expected);
         }
         live(&queue, 1).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -282,7 +282,7 @@ fn a_server_without_memory_refuses_and_loses_nothing() {
             );
         }
         assert_eq!(ran.recv().await.unwrap().key, "there is room");
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -344,7 +344,7 @@ fn each_database_has_its_jobs() {
         ran.recv().await.unwrap();
         live(&second, 0).await;
         assert!(first.get("job").await.unwrap().is_some());
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 

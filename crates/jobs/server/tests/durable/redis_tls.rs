@@ -14,7 +14,7 @@ use crate::{
     certificates::{Authority, assert_tls, tls_error},
     server::{Redis, Server},
     shared::{skip, start},
-    support::{Dir, HOUR, live, node, run, soon, unbounded_channel, works},
+    support::{Dir, HOUR, PATIENCE, live, node, run, soon, unbounded_channel, works},
 };
 
 /// A server with TLS, also for those who have no certificate.
@@ -97,7 +97,7 @@ fn a_node_runs_jobs_over_tls_and_is_notified() {
             assert_eq!(ran.recv().await.unwrap().key, key);
         }
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 

@@ -8,7 +8,7 @@ use tourbillon_jobs::{Queue, store::Store};
 use crate::{
     cases, kill,
     server::Server,
-    support::{self, HOUR, live, node, run, yes},
+    support::{self, HOUR, PATIENCE, live, node, run, yes},
 };
 
 pub const LEASE: Duration = Duration::from_millis(500);
@@ -125,7 +125,7 @@ pub fn a_lease_that_runs_out_gives_the_jobs_to_others<S: Server>() {
         assert!(!store.renew(silent, LEASE).await.unwrap());
         assert!(support::hold(&**store, silent, HOUR, 10).await.is_empty());
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -194,7 +194,7 @@ pub fn a_server_that_restarts_loses_nothing<S: Server>() {
         while queue.schedule("after", Duration::ZERO, "").await.is_err() {}
         while ran.recv().await.unwrap().key != "after" {}
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 

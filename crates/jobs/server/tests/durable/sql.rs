@@ -14,7 +14,7 @@ use crate::{
     postgres::{client, client_of, latin, with_client},
     server::{Postgres, Server},
     shared::{connect, skip},
-    support::{self, HOUR, live, node, start, yes},
+    support::{self, HOUR, PATIENCE, live, node, start, yes},
     transactions::{psql, python},
 };
 
@@ -173,7 +173,7 @@ fn a_node_learns_of_a_job_at_the_commit() {
         let attempt = ran.recv().await.unwrap();
         assert_eq!((&*attempt.key, &*attempt.payload), ("job", &b"hello"[..]));
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -241,7 +241,7 @@ fn a_queue_is_paused_and_goes_on_at_the_commit() {
         }
         assert!(queue.paused().await.unwrap().is_empty());
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -439,7 +439,7 @@ fn the_examples_of_the_page_do_what_it_says() {
                         live(&queue, jobs).await;
                     }
                 }
-                assert!(node.stop(HOUR).await);
+                assert!(node.stop(PATIENCE).await);
             }
             None => skip("psql is not installed: apt-get install postgresql-client"),
         }

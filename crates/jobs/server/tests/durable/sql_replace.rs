@@ -10,7 +10,7 @@ use crate::{
     postgres::{client, with_client},
     server::{Postgres, Server},
     shared::connect,
-    support::{HOUR, live, node, soon, waiting},
+    support::{HOUR, PATIENCE, live, node, soon, waiting},
 };
 
 /// Calls the function with these arguments.
@@ -64,7 +64,7 @@ fn a_job_is_replaced_in_a_transaction() {
         assert_eq!(ran.recv().await.unwrap().payload, b"now");
         gate.add_permits(1);
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -101,7 +101,7 @@ fn a_key_stays_taken_by_sql() {
             let code = error.code();
             assert_eq!(code, Some(&SqlState::INVALID_PARAMETER_VALUE), "{bad}");
         }
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 
@@ -133,7 +133,7 @@ fn a_key_stays_taken_for_any_time() {
             ran.recv().await.unwrap();
         }
         live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
         for (time, _) in &times[2..] {
             let add = format!("SELECT jobs_schedule('{time}')");
             let added: bool = other.query_one(&add, &[]).await.unwrap().get(0);

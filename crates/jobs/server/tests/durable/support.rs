@@ -226,5 +226,5 @@ pub async fn works<S: Store>(queue: &Queue<S>) {
     queue.reschedule("job", Duration::ZERO).await.unwrap();
     assert_eq!(ran.recv().await.unwrap().key, "job");
     live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }

@@ -25,7 +25,7 @@ use crate::{
     postgres::{client, client_of},
     server::{Postgres, Server},
     shared::{connect, skip, with_server},
-    support::HOUR,
+    support::PATIENCE,
 };
 
 /// The program of the client in Python.
@@ -369,7 +369,7 @@ fn transactions_under_kills_leave_exactly_what_was_committed() {
         let killed = kills.await.unwrap();
         assert!(killed > 0 && has_crashed);
         judge(&server, &queue, &heard, &ran).await;
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     });
 }
 

@@ -8,7 +8,7 @@ use tourbillon_jobs::{
     store::{Listing, Store, StoreError},
 };
 
-use crate::support::{Dir, HOUR, live, node, run};
+use crate::support::{Dir, HOUR, PATIENCE, live, node, run};
 
 /// What programs of versions 1 to 3 have made, each with jobs in all states.
 const SQLITE: [&str; 3] = [
@@ -103,7 +103,7 @@ async fn goes_on<S: Store>(queue: &Queue<S>) {
     queue.reschedule("dead", Duration::ZERO).await.unwrap();
     while ran.recv().await.unwrap().key != "dead" {}
     live(queue, 2).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
     // It takes what only this version knows.
     let job = NewJob::new("new", HOUR, "").queue("mails");
     let job = job.kind("mail").priority(1).unique_for(HOUR);

@@ -17,7 +17,7 @@ use tourbillon_jobs::{
 };
 
 use super::{SOON, quick};
-use crate::support::{self, HOUR, live, node, start, unbounded_channel, yes};
+use crate::support::{self, HOUR, PATIENCE, live, node, start, unbounded_channel, yes};
 
 pub async fn a_job_that_fails_is_tried_again_and_dies<S: Store>(queue: &Queue<S>) {
     let heals = Arc::new(AtomicBool::new(false));
@@ -55,7 +55,7 @@ pub async fn a_job_that_fails_is_tried_again_and_dies<S: Store>(queue: &Queue<S>
     queue.cancel("hopeless").await.unwrap();
     live(queue, 0).await;
     assert_eq!(queue.count().await.unwrap().dead, 0);
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 /// Begins an attempt on a node that ends then, as if its process had aborted.
@@ -125,7 +125,7 @@ pub async fn an_attempt_that_snoozes_does_not_count<S: Store>(queue: &Queue<S>) 
     assert_eq!((job.due, job.attempts), (occurrence, 0));
     assert!(job.at.since(job.due) >= HOUR);
     queue.cancel("cron").await.unwrap();
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn an_attempt_that_does_not_end_counts_and_waits<S: Store>(queue: &Queue<S>) {
@@ -186,7 +186,7 @@ pub async fn a_job_whose_last_attempt_does_not_end_dies<S: Store>(queue: &Queue<
     assert_eq!(ran.recv().await.unwrap().number, 1);
     live(queue, 1).await;
     queue.cancel("yearly").await.unwrap();
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_panic_and_a_timeout_are_failures<S: Store>(queue: &Queue<S>) {
@@ -214,7 +214,7 @@ pub async fn a_panic_and_a_timeout_are_failures<S: Store>(queue: &Queue<S>) {
         );
         queue.cancel(key).await.unwrap();
     }
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_handler_learns_of_a_cancel_and_of_the_stop<S: Store>(queue: &Queue<S>) {
@@ -247,7 +247,7 @@ pub async fn a_handler_learns_of_a_cancel_and_of_the_stop<S: Store>(queue: &Queu
     assert_eq!(told.recv().await.unwrap(), moved);
     // The others are not told until the node stops.
     assert!(told.is_empty());
-    let stopping = tourbillon::spawn(node.stop(HOUR));
+    let stopping = tourbillon::spawn(node.stop(PATIENCE));
     let stopped = ("stopped".to_owned(), Interrupt::NodeStops);
     assert_eq!(told.recv().await.unwrap(), stopped);
     assert!(told.is_empty());
@@ -271,7 +271,7 @@ pub async fn an_error_may_have_any_character<S: Store>(queue: &Queue<S>) {
     // PostgreSQL refuses texts with this character.
     assert_eq!(error.replace('\0', "\u{fffd}"), "a\u{fffd}b\u{1f300}");
     queue.cancel("zero").await.unwrap();
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_cron_job_runs_again_and_again<S: Store>(queue: &Queue<S>) {
@@ -300,7 +300,7 @@ pub async fn a_cron_job_runs_again_and_again<S: Store>(queue: &Queue<S>) {
     let job = queue.get("cron").await.unwrap().unwrap();
     assert_eq!(job.repeat, Some(repeat));
     queue.cancel("cron").await.unwrap();
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_stale_token_begins_and_ends_nothing<S: Store>(queue: &Queue<S>) {

@@ -11,7 +11,7 @@ use tourbillon_jobs::{
 };
 
 use super::SOON;
-use crate::support::{HOUR, holds, live, node, waiting};
+use crate::support::{HOUR, PATIENCE, holds, live, node, waiting};
 
 pub async fn a_job_runs_once_and_not_early<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
@@ -32,7 +32,7 @@ pub async fn a_job_runs_once_and_not_early<S: Store>(queue: &Queue<S>) {
     queue.schedule("once", Duration::ZERO, "").await.unwrap();
     assert!(ran.recv().await.unwrap().token > attempt.token);
     live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_key_has_one_job<S: Store>(queue: &Queue<S>) {
@@ -96,7 +96,7 @@ pub async fn a_cancelled_job_does_not_run<S: Store>(queue: &Queue<S>) {
         queue.cancel("cancelled").await.unwrap(),
         Cancelled::NotFound
     );
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_job_can_be_cancelled_while_it_runs<S: Store>(queue: &Queue<S>) {
@@ -114,7 +114,7 @@ pub async fn a_job_can_be_cancelled_while_it_runs<S: Store>(queue: &Queue<S>) {
     gate.add_permits(1);
     // The store refuses the end, as the token is stale.
     assert_eq!(ends.recv().await.unwrap().1, Some(false));
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
@@ -142,7 +142,7 @@ pub async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
         queue.reschedule("moved", SOON).await.unwrap(),
         Moved::NotFound
     );
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_job_that_is_moved_while_it_runs_runs_again<S: Store>(queue: &Queue<S>) {
@@ -162,7 +162,7 @@ pub async fn a_job_that_is_moved_while_it_runs_runs_again<S: Store>(queue: &Queu
         1
     );
     live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn jobs_are_listed_by_their_keys<S: Store>(queue: &Queue<S>) {
@@ -212,7 +212,7 @@ pub async fn a_list_has_the_beginnings_of_large_jobs<S: Store>(queue: &Queue<S>)
         queue.schedule(key, Duration::ZERO, payload).await.unwrap();
     }
     live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
     for beginning in [0, 1, 5, 1000, 6000, 1 << 40] {
         let listing = Listing {
             limit: 10,

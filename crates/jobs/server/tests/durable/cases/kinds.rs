@@ -12,7 +12,7 @@ use tourbillon_jobs::{
 };
 
 use super::quick;
-use crate::support::{HOUR, live, node, unbounded_channel};
+use crate::support::{HOUR, PATIENCE, live, node, unbounded_channel};
 
 /// Adds a job of a kind that is due now.
 async fn add<S: Store>(queue: &Queue<S>, key: &str, kind: &str) {
@@ -72,7 +72,7 @@ pub async fn a_node_runs_jobs_of_its_kinds<S: Store>(queue: &Queue<S>) {
     assert_eq!(ran.recv().await.unwrap().key, "first");
     live(queue, 0).await;
     for node in [mail, none, other] {
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     }
 }
 
@@ -112,7 +112,7 @@ pub async fn a_job_keeps_its_kind<S: Store>(queue: &Queue<S>) {
         assert_eq!(ran.recv().await.unwrap(), "cron");
     }
     queue.cancel("cron").await.unwrap();
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
     assert_eq!(queue.count().await.unwrap().live, 0);
 }
 
@@ -126,7 +126,7 @@ pub async fn jobs_of_a_kind_wait_for_no_other_kind<S: Store>(queue: &Queue<S>) {
     let (none, mut ran) = node(queue, |node| node.most_held(4), |_| Ok(()));
     add(queue, "job", "").await;
     assert_eq!(ran.recv().await.unwrap().key, "job");
-    assert!(none.stop(HOUR).await);
+    assert!(none.stop(PATIENCE).await);
     live(queue, 200).await;
 
     // A node of both kinds takes the kind with the earliest job first.
@@ -234,5 +234,5 @@ pub async fn a_handler_gets_its_arguments<S: Store>(queue: &Queue<S>) {
         let refused = queue.schedule_job(job).await;
         assert!(matches!(refused, Err(QueueError::Kind)), "{refused:?}");
     }
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }

@@ -11,7 +11,7 @@ use tourbillon_jobs::{
 };
 
 use super::SOON;
-use crate::support::{self, HOUR, begun, holds, live, node, start, waiting};
+use crate::support::{self, HOUR, PATIENCE, begun, holds, live, node, start, waiting};
 
 pub async fn options_without_bounds_are_bounded<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(
@@ -28,7 +28,7 @@ pub async fn options_without_bounds_are_bounded<S: Store>(queue: &Queue<S>) {
     queue.schedule("bounded", SOON, "").await.unwrap();
     assert_eq!(ran.recv().await.unwrap().key, "bounded");
     live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_full_node_takes_earlier_jobs_first<S: Store>(queue: &Queue<S>) {
@@ -61,7 +61,7 @@ pub async fn a_full_node_takes_earlier_jobs_first<S: Store>(queue: &Queue<S>) {
         assert!(keys.insert(ran.recv().await.unwrap().key));
     }
     live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
@@ -83,7 +83,7 @@ pub async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
     }
     assert_eq!(keys.len(), 200);
     assert_eq!(one.stats().done + two.stats().done, 200);
-    assert!(one.stop(HOUR).await && two.stop(HOUR).await);
+    assert!(one.stop(PATIENCE).await && two.stop(PATIENCE).await);
 }
 
 pub async fn a_busy_node_leaves_due_jobs_to_others<S: Store>(queue: &Queue<S>) {
@@ -106,7 +106,7 @@ pub async fn a_busy_node_leaves_due_jobs_to_others<S: Store>(queue: &Queue<S>) {
     assert_eq!(busy.stats().begun, 2);
     gate.add_permits(2);
     live(queue, 0).await;
-    assert!(busy.stop(HOUR).await && idle.stop(HOUR).await);
+    assert!(busy.stop(PATIENCE).await && idle.stop(PATIENCE).await);
 }
 
 pub async fn a_node_that_comes_later_gets_its_share<S: Store>(queue: &Queue<S>) {
@@ -139,7 +139,7 @@ pub async fn a_node_that_comes_later_gets_its_share<S: Store>(queue: &Queue<S>) 
     gate.add_permits(400);
     live(queue, 0).await;
     assert_eq!(first.stats().done + second.stats().done, 400);
-    assert!(first.stop(HOUR).await && second.stop(HOUR).await);
+    assert!(first.stop(PATIENCE).await && second.stop(PATIENCE).await);
 }
 
 pub async fn a_job_that_is_given_back_has_no_holder<S: Store>(queue: &Queue<S>) {
@@ -202,14 +202,14 @@ pub async fn a_stopped_node_gives_its_jobs_back<S: Store>(queue: &Queue<S>) {
     let (one, mut first) = start();
     queue.schedule("given back", later, "").await.unwrap();
     holds(&one).await;
-    assert!(one.stop(HOUR).await);
+    assert!(one.stop(PATIENCE).await);
     let (two, mut second) = start();
     holds(&two).await;
     queue.reschedule("given back", SOON).await.unwrap();
     assert_eq!(second.recv().await.unwrap().key, "given back");
     assert!(first.try_recv().is_err());
     live(queue, 0).await;
-    assert!(two.stop(HOUR).await);
+    assert!(two.stop(PATIENCE).await);
 }
 
 /// A request of the node may arrive after its release.

@@ -10,7 +10,7 @@ use tourbillon_jobs::{
 };
 
 use super::quick;
-use crate::support::{HOUR, live, node, unbounded_channel};
+use crate::support::{HOUR, PATIENCE, live, node, unbounded_channel};
 
 /// Returns when the job of a priority is due: those of higher ones are due later.
 fn at(priority: u8, from: Time) -> Time {
@@ -151,7 +151,7 @@ pub async fn a_job_keeps_its_queue_and_priority<S: Store>(queue: &Queue<S>) {
     while state("dies").await != State::Dead || state("snoozes").await != State::Waiting {
         sleep(Duration::from_millis(2)).await;
     }
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
     for key in ["dies", "snoozes", "cron"] {
         is_found(key).await;
         queue.cancel(key).await.unwrap();
@@ -232,6 +232,6 @@ async fn overtakes<S: Store>(queue: &Queue<S>, key: &str) -> u64 {
     }
     let (overtaken, begin) = (number - begun.min(number), start.elapsed());
     eprintln!("{key}: the answer after {answer:?}, the begin after {begin:?}, {overtaken} between");
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
     overtaken
 }

@@ -18,7 +18,7 @@ use tourbillon_jobs::{
 };
 
 use super::SOON;
-use crate::support::{HOUR, live, node, start, unbounded_channel, waiting, yes};
+use crate::support::{HOUR, PATIENCE, live, node, start, unbounded_channel, waiting, yes};
 
 /// Adds a job to a queue.
 async fn add<S: Store>(queue: &Queue<S>, key: &str, name: &str, at: Duration) {
@@ -90,7 +90,7 @@ pub async fn a_node_runs_jobs_of_its_queues<S: Store>(queue: &Queue<S>) {
     let default = Node::builder(queue.clone()).on_other(handler).start_kinds();
     assert_eq!(ran.recv().await.unwrap().0, "c");
     live(queue, 1).await;
-    assert!(two.stop(HOUR).await && default.stop(HOUR).await);
+    assert!(two.stop(PATIENCE).await && default.stop(PATIENCE).await);
     queue.cancel("b").await.unwrap();
     for name in [String::new(), "q".repeat(MAX_QUEUE + 1), "a\nb".into()] {
         let job = NewJob::new("job", HOUR, "").queue(name);
@@ -137,7 +137,7 @@ pub async fn a_queue_lets_as_many_run_as_it_may<S: Store>(queue: &Queue<S>) {
     assert_eq!(gated.stats().begun, 5);
     gate.add_permits(Semaphore::MAX_PERMITS);
     live(queue, 0).await;
-    assert!(gated.stop(HOUR).await);
+    assert!(gated.stop(PATIENCE).await);
 
     // While they end, too, no more of them run.
     let running = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
@@ -165,7 +165,7 @@ pub async fn a_queue_lets_as_many_run_as_it_may<S: Store>(queue: &Queue<S>) {
     live(queue, 0).await;
     let most = most.each_ref().map(|most| most.load(Ordering::SeqCst));
     assert!(most[0] <= 2 && most[1] <= 4, "{most:?}");
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_full_queue_leaves_its_jobs_to_other_nodes<S: Store>(queue: &Queue<S>) {
@@ -187,7 +187,7 @@ pub async fn a_full_queue_leaves_its_jobs_to_other_nodes<S: Store>(queue: &Queue
     assert_eq!(full.stats().begun, 1);
     gate.add_permits(1);
     live(queue, 0).await;
-    assert!(full.stop(HOUR).await && other.stop(HOUR).await);
+    assert!(full.stop(PATIENCE).await && other.stop(PATIENCE).await);
 }
 
 pub async fn nothing_of_a_paused_queue_begins<S: Store>(queue: &Queue<S>) {
@@ -281,5 +281,5 @@ pub async fn a_node_leaves_a_queue_alone_while_it_is_paused<S: Store>(queue: &Qu
     assert_eq!(keys, ["due", "timer"]);
     gate.add_permits(3);
     live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }

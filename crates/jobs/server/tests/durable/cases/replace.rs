@@ -11,7 +11,7 @@ use tourbillon_jobs::{
 };
 
 use super::{SOON, quick};
-use crate::support::{HOUR, holds, live, node, waiting};
+use crate::support::{HOUR, PATIENCE, holds, live, node, waiting};
 
 /// How long a lease of these tests is.
 const LEASE: Duration = Duration::from_secs(600);
@@ -96,7 +96,7 @@ pub async fn a_node_runs_the_job_that_replaced_the_one_in_its_timer<S: Store>(qu
     assert!(queue.store().now() >= at);
     live(queue, 0).await;
     assert!(ran.try_recv().is_err());
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 /// The holder of a job has no power over the one that replaced it: its token is stale.
@@ -180,7 +180,7 @@ pub async fn a_job_that_is_replaced_while_it_runs_ends_without_effect<S: Store>(
     assert_eq!((found.state, found.attempts), (State::Waiting, 0));
     assert_eq!((found.error, &found.payload[..]), (None, &b"new"[..]));
     queue.cancel("running").await.unwrap();
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_job_that_failed_or_died_is_replaced<S: Store>(queue: &Queue<S>) {
@@ -205,6 +205,6 @@ pub async fn a_job_that_failed_or_died_is_replaced<S: Store>(queue: &Queue<S>) {
         assert_eq!(ran.recv().await.unwrap().number, 1);
         live(queue, 0).await;
         assert_eq!(queue.count().await.unwrap().dead, 0);
-        assert!(node.stop(HOUR).await);
+        assert!(node.stop(PATIENCE).await);
     }
 }

@@ -9,7 +9,7 @@ use tourbillon_jobs::{
 };
 
 use super::quick;
-use crate::support::{HOUR, live, new, node, soon, waiting};
+use crate::support::{HOUR, PATIENCE, live, new, node, soon, waiting};
 
 /// Returns a job that is due at once, and keeps its key.
 fn job(time: Duration) -> NewJob {
@@ -32,7 +32,7 @@ async fn is_done<S: Store>(queue: &Queue<S>, time: Duration) {
     assert!(matches!(made, Scheduled::Created { .. }), "{made:?}");
     ran.recv().await.unwrap();
     live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
 
 pub async fn a_job_that_is_done_keeps_its_key<S: Store>(queue: &Queue<S>) {
@@ -95,7 +95,7 @@ pub async fn a_key_is_free_after_its_time<S: Store>(queue: &Queue<S>) {
     ran.recv().await.unwrap();
     live(queue, 0).await;
     exists(queue.schedule("unique", HOUR, "").await.unwrap());
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
     queue.cancel("unique").await.unwrap();
 }
 
@@ -116,7 +116,7 @@ pub async fn a_replacement_does_not_wait_for_a_key<S: Store>(queue: &Queue<S>) {
     ran.recv().await.unwrap();
     live(queue, 0).await;
     exists(queue.schedule("unique", HOUR, "").await.unwrap());
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
     queue.cancel("unique").await.unwrap();
 }
 
@@ -131,10 +131,12 @@ pub async fn only_a_job_that_is_done_keeps_its_key<S: Store>(queue: &Queue<S>) {
     assert_eq!(cancelled, Cancelled::WhileRunning);
     gate.add_permits(1);
     assert_eq!(ends.recv().await.unwrap().1, Some(false));
-    let made = queue.schedule_job(job(HOUR)).await.unwrap();
+    // It is not due: the node that still runs would begin it, and its handler wait at the gate.
+    let later = new("unique", HOUR).unique_for(HOUR);
+    let made = queue.schedule_job(later).await.unwrap();
     assert!(matches!(made, Scheduled::Created { .. }), "{made:?}");
-    queue.cancel("unique").await.unwrap();
-    assert!(running.stop(HOUR).await);
+    assert_eq!(queue.cancel("unique").await.unwrap(), Cancelled::Cancelled);
+    assert!(running.stop(PATIENCE).await);
     // One that is dead has its key until it is cancelled, and keeps it if it is done then.
     let fails = |attempt: &tourbillon_jobs::Attempt| match attempt.number {
         1 if attempt.payload == b"" => Err(Failure::retry("bad")),
@@ -151,7 +153,7 @@ pub async fn only_a_job_that_is_done_keeps_its_key<S: Store>(queue: &Queue<S>) {
     assert!(matches!(made, Scheduled::Created { .. }), "{made:?}");
     ran.recv().await.unwrap();
     live(queue, 0).await;
-    assert!(mortal.stop(HOUR).await);
+    assert!(mortal.stop(PATIENCE).await);
     let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
     queue.reschedule("unique", Duration::ZERO).await.unwrap();
     ran.recv().await.unwrap();
@@ -164,5 +166,5 @@ pub async fn only_a_job_that_is_done_keeps_its_key<S: Store>(queue: &Queue<S>) {
     soon("for no dead job", is_revived).await;
     exists(queue.schedule("unique", HOUR, "").await.unwrap());
     queue.cancel("unique").await.unwrap();
-    assert!(node.stop(HOUR).await);
+    assert!(node.stop(PATIENCE).await);
 }
