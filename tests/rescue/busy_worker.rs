@@ -20,14 +20,17 @@ use std::{
 use crate::common::{
     HOUR, PATIENCE, alarm, eventually, rounds,
     timers::{Report, reporter},
+    told::worker_number,
 };
-use tourbillon::{Runtime, runtime::Builder, time::sleep};
+use tourbillon::{Runtime, metrics::Activity, runtime::Builder, time::sleep};
 
 /// A runtime of two workers. One worker runs in circles until this is dropped. The other has only
 /// a timer that is an hour away.
 struct HalfBusy {
     runtime: Runtime,
     let_go: Arc<AtomicBool>,
+    /// The number of the worker that runs in circles, and that of the other one.
+    numbers: [usize; 2],
     /// The id of the other worker's thread.
     other: libc::pid_t,
 }
@@ -53,17 +56,19 @@ impl HalfBusy {
         let stop = let_go.clone();
         let (sender, receiver) = mpsc::channel();
         runtime.handle().after(Duration::ZERO, move || {
-            sender.send(thread_id()).unwrap();
+            sender.send((thread_id(), worker_number())).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
             }
         });
-        let busy = receiver.recv_timeout(PATIENCE).unwrap();
+        let (busy, number) = receiver.recv_timeout(PATIENCE).unwrap();
+        let number = number.expect("a callback runs on a worker");
         let threads = threads.lock().unwrap();
         let other = *threads.iter().find(|&&thread| thread != busy).unwrap();
         let this = Self {
             runtime,
             let_go,
+            numbers: [number, 1 - number],
             other,
         };
         this.wait_until_the_other_sleeps();
@@ -89,12 +94,18 @@ impl HalfBusy {
         self.runtime.metrics().total().parks()
     }
 
-    /// Returns how many timers each worker's shard was given, the smaller number first.
+    /// Returns whether the other worker has announced that it sleeps, and has not taken it back.
+    fn other_is_parked(&self) -> bool {
+        let (activity, _) = &self.runtime.handle().activities()[self.numbers[1]];
+        *activity == Activity::Parked
+    }
+
+    /// Returns how many timers were given to the shard of the worker that runs in circles, and to
+    /// that of the other one.
     fn armed(&self) -> [u64; 2] {
         let metrics = self.runtime.metrics();
-        let mut armed = [0, 1].map(|i| metrics.workers()[i].counts().armed());
-        armed.sort_unstable();
-        armed
+        self.numbers
+            .map(|number| metrics.workers()[number].counts().armed())
     }
 }
 
@@ -171,16 +182,19 @@ fn an_entered_thread_avoids_the_blocked_worker() {
 fn timers_that_need_no_wake_up_go_to_the_sleeping_worker() {
     let _alarm = alarm();
     let half_busy = HalfBusy::new();
-    // A thread may also sleep because it waits for a lock of the allocator, on its way to its
-    // epoll instance. The watchdog of the stuck worker also wakes the other worker every few ms.
-    // So only a round counts in which the other worker did not go to sleep again.
+    // The watchdog of the stuck worker wakes the other worker every few ms, and an awake worker may
+    // get timers. So only a round counts in which the other worker slept on.
     let slept_on = rounds(u64::MAX).any(|_| {
         half_busy.wait_until_the_other_sleeps();
         let ([stuck, other], parks) = (half_busy.armed(), half_busy.parks());
         for _ in 0..100 {
             drop(half_busy.runtime.handle().after(2 * HOUR, || ()));
         }
-        let slept_on = half_busy.parks() == parks && half_busy.other_sleeps();
+        // If it was awake in this round and sleeps at the end, it has parked, and `parks`, which
+        // is read last, shows it. A thread may also sleep because it waits for a lock on its way
+        // back from its epoll instance: then it is parked no longer.
+        let slept_on =
+            half_busy.other_sleeps() && half_busy.other_is_parked() && half_busy.parks() == parks;
         if slept_on {
             assert_eq!(half_busy.armed(), [stuck, other + 100]);
         }
