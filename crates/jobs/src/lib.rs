@@ -13,6 +13,7 @@
 struct Texts;
 
 mod batch;
+mod counted;
 mod error;
 pub mod job;
 mod keeper;

@@ -7,8 +7,10 @@ use std::{
     sync::{Arc, Weak},
 };
 
+pub use crate::counted::QueueStats;
 use crate::{
     batch::{Batcher, Request, Serve},
+    counted::Counted,
     job::{Job, LOWEST_PRIORITY, NewJob, When},
     store::{Cancelled, Counts, Listing, Moved, Replaced, Scheduled, Store, StoreError},
 };
@@ -54,6 +56,7 @@ pub struct Queue<S> {
     replacing: Batcher<Replacing>,
     moving: Batcher<(String, When)>,
     cancelling: Batcher<String>,
+    counted: Arc<Counted>,
 }
 
 impl<S> Clone for Queue<S> {
@@ -64,6 +67,7 @@ impl<S> Clone for Queue<S> {
             replacing: self.replacing.clone(),
             moving: self.moving.clone(),
             cancelling: self.cancelling.clone(),
+            counted: self.counted.clone(),
         }
     }
 }
@@ -288,6 +292,7 @@ impl<S: Store> Queue<S> {
             replacing: Batcher::start(by_store()),
             moving: Batcher::start(by_store()),
             cancelling: Batcher::start(by_store()),
+            counted: Arc::default(),
             store,
         }
     }
@@ -295,6 +300,11 @@ impl<S: Store> Queue<S> {
     /// Returns the store.
     pub fn store(&self) -> &Arc<S> {
         &self.store
+    }
+
+    /// Returns what this queue and its clones were asked for.
+    pub fn stats(&self) -> QueueStats {
+        self.counted.read()
     }
 
     /// Adds a job without a kind. Once this returns, the job survives the process and the machine.
@@ -329,7 +339,7 @@ impl<S: Store> Queue<S> {
     /// the default, or whose keys are to stay taken. A lease that has run out counts until a node
     /// has taken its jobs over.
     pub async fn schedule_job(&self, new: NewJob) -> Result<Scheduled, QueueError> {
-        Ok(self.adding.call(job(new)?).await?)
+        Ok(self.counted.note(self.adding.call(job(new)?).await)?)
     }
 
     /// Adds a job, in place of the job of its key, if there is one.
@@ -357,7 +367,8 @@ impl<S: Store> Queue<S> {
     /// Fails as [`schedule_job`](Self::schedule_job) does. Then the other job is as it was, unless
     /// the answer of the store was lost.
     pub async fn schedule_or_replace(&self, new: NewJob) -> Result<Replaced, QueueError> {
-        Ok(self.replacing.call(Replacing(job(new)?)).await?)
+        let answer = self.replacing.call(Replacing(job(new)?)).await;
+        Ok(self.counted.note(answer)?)
     }
 
     /// Adds a job of the kind of its arguments, which are its payload, as JSON. See
@@ -394,7 +405,8 @@ impl<S: Store> Queue<S> {
         name: impl Into<String>,
         when: impl Into<When>,
     ) -> Result<Moved, QueueError> {
-        Ok(self.moving.call((key(name)?, when.into())).await?)
+        let answer = self.moving.call((key(name)?, when.into())).await;
+        Ok(self.counted.note(answer)?)
     }
 
     /// Removes a job. Its key is free from here on, also if the job is done and has kept it.
@@ -403,7 +415,7 @@ impl<S: Store> Queue<S> {
     ///
     /// Fails if the key is out of bounds, or if the store does.
     pub async fn cancel(&self, name: impl Into<String>) -> Result<Cancelled, QueueError> {
-        Ok(self.cancelling.call(key(name)?).await?)
+        Ok(self.counted.note(self.cancelling.call(key(name)?).await)?)
     }
 
     /// Pauses the queue of this name: no attempt of its jobs begins any more, on any node, until

@@ -43,6 +43,8 @@ pub enum Told {
     Span(u64, &'static Metadata<'static>, Said),
     Enter(u64),
     Exit(u64),
+    /// Later values of a span's fields.
+    Record(u64, Said),
 }
 
 struct Passes {
@@ -71,7 +73,11 @@ impl Subscriber for Passes {
         span::Id::from_u64(id)
     }
 
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record(&self, span: &span::Id, values: &span::Record<'_>) {
+        let mut said = Said::default();
+        values.record(&mut said);
+        self.tell(Told::Record(span.into_u64(), said));
+    }
 
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 

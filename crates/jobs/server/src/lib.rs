@@ -13,6 +13,7 @@
 //! | `GET /paused` | lists the queues that are paused |
 //! | `PUT /paused/NAME` | pauses a queue, once the store has begun its last attempt |
 //! | `DELETE /paused/NAME` | lets a queue go on |
+//! | `GET /metrics` | the metrics for Prometheus, with [`metrics_router`] |
 //!
 //! The body of `POST` is `{"key": "k", "payload": "text", "in": "90s"}`. In place of `in`, a
 //! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with `"zone":
@@ -29,6 +30,8 @@
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
+
+mod metrics;
 
 use axum::{
     Json, Router,
@@ -49,6 +52,8 @@ use tourbillon_jobs::{
     job::{self, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job},
     store::{Cancelled, Listing, Moved, Replaced, Scheduled, Store, StoreError},
 };
+
+pub use self::metrics::{metrics_router, prometheus};
 
 /// The page's own script and style are in the page. It loads nothing else, and the browser refuses
 /// to make HTML from text.

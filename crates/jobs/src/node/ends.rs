@@ -10,7 +10,11 @@ use futures_lite::future::or;
 use tokio::sync::{mpsc, oneshot};
 use tourbillon::time::{Instant, sleep_until};
 
-use super::tasks::{Kept, Tasks};
+use super::{
+    health::Ask,
+    stats::Counters,
+    tasks::{Kept, Tasks},
+};
 use crate::{
     batch::{MOST, WAITING, calls},
     store::{End, Finish, Store, StoreError},
@@ -88,10 +92,15 @@ pub(super) struct Ends(mpsc::Sender<Report>);
 
 impl Ends {
     /// Starts the task, which ends when this is dropped.
-    pub(super) fn start<S: Store>(store: Arc<S>, tasks: &Tasks, kept: Kept) -> Self {
+    pub(super) fn start<S: Store>(
+        store: Arc<S>,
+        counters: Arc<Counters>,
+        tasks: &Tasks,
+        kept: Kept,
+    ) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         tasks.spawn(async move {
-            serve(store, receiver).await;
+            serve(store, &counters, receiver).await;
             drop(kept);
         });
         Self(sender)
@@ -112,7 +121,7 @@ impl Ends {
     }
 }
 
-async fn serve<S: Store>(store: Arc<S>, mut receiver: mpsc::Receiver<Report>) {
+async fn serve<S: Store>(store: Arc<S>, counters: &Counters, mut receiver: mpsc::Receiver<Report>) {
     let mut new = Vec::new();
     // What failed in the last round, and when it is repeated.
     let mut failed: Vec<Report> = Vec::new();
@@ -135,7 +144,7 @@ async fn serve<S: Store>(store: Arc<S>, mut receiver: mpsc::Receiver<Report>) {
         }
         // Do not mix new ends with those that failed, which would make them fail, too.
         if !new.is_empty() {
-            failed.extend(round(&*store, std::mem::take(&mut new)).await);
+            failed.extend(round(&*store, counters, std::mem::take(&mut new)).await);
             if !repeats {
                 pause = SHORTEST_PAUSE;
                 again = Instant::now() + pause;
@@ -143,7 +152,7 @@ async fn serve<S: Store>(store: Arc<S>, mut receiver: mpsc::Receiver<Report>) {
         }
         if !failed.is_empty() && Instant::now() >= again {
             let before = failed.len();
-            failed = round(&*store, failed).await;
+            failed = round(&*store, counters, failed).await;
             pause = match failed.len() < before {
                 true => SHORTEST_PAUSE,
                 false => (2 * pause).min(LONGEST_PAUSE),
@@ -157,7 +166,7 @@ async fn serve<S: Store>(store: Arc<S>, mut receiver: mpsc::Receiver<Report>) {
 /// take is alone. When many of a kind have failed, the others of this kind are left out, so that
 /// they keep no end of the other kind waiting. Returns the ends that failed or were left out, in
 /// the order in which the next round should report them.
-async fn round<S: Store>(store: &S, mut ends: Vec<Report>) -> Vec<Report> {
+async fn round<S: Store>(store: &S, counters: &Counters, mut ends: Vec<Report>) -> Vec<Report> {
     ends.sort_by_key(Report::kind);
     // The last request is the next.
     let mut requests = calls(ends, |end| match &end.finish.end {
@@ -180,7 +189,8 @@ async fn round<S: Store>(store: &S, mut ends: Vec<Report>) -> Vec<Report> {
             continue;
         }
         let finishes = request.iter().map(|end| end.finish.clone()).collect();
-        let error = match store.finish(finishes).await {
+        let answer = counters.health.ask(Ask::Finish, store.finish(finishes));
+        let error = match answer.await {
             Ok(answers) => {
                 for kind in kinds {
                     failures[kind] = 0;

@@ -2,11 +2,14 @@
 
 use std::{fmt, time::Duration};
 
+use super::Cause;
+
 /// Why an attempt failed, or did not do its work yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub(super) error: String,
     pub(super) then: Then,
+    pub(super) cause: Cause,
 }
 
 /// What follows an attempt that failed.
@@ -23,7 +26,13 @@ impl Failure {
         Self {
             error: error.to_string(),
             then: Then::Retry,
+            cause: Cause::Error,
         }
+    }
+
+    /// Returns the failure for another cause than an error of the handler.
+    pub(super) fn by(self, cause: Cause) -> Self {
+        Self { cause, ..self }
     }
 
     /// No other attempt follows: the job is dead. A cron job waits for its next occurrence.
@@ -31,6 +40,7 @@ impl Failure {
         Self {
             error: error.to_string(),
             then: Then::GiveUp,
+            cause: Cause::Error,
         }
     }
 
@@ -55,6 +65,7 @@ impl Failure {
         Self {
             error: String::new(),
             then: Then::Snooze(delay),
+            cause: Cause::Error,
         }
     }
 }

@@ -12,7 +12,10 @@ use std::{
 use futures_lite::FutureExt;
 use tourbillon::time::timeout;
 
-use super::{Attempt, Blocked, Failure, Handler, Shared, run::Counted};
+use super::{
+    Attempt, Blocked, Cause, Failure, Handler, Shared, errors::guarded, metrics::Planned,
+    run::Counted, span::AttemptSpan,
+};
 use crate::keeper;
 
 /// How long a handler has after its time limit to give its thread up.
@@ -23,6 +26,8 @@ const LATEST: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct State {
+    /// `None` once the handler has begun.
+    planned: Option<Planned>,
     /// When the handler began, by the machine's clock: that of the user's runtime may be paused.
     began: Option<Instant>,
     /// Whether a thread runs the handler, or the destructor of its future.
@@ -34,10 +39,16 @@ struct State {
 }
 
 /// What the task of a handler and the library's thread know of it.
-#[derive(Default)]
 struct Progress(Mutex<State>);
 
 impl Progress {
+    fn new(planned: Planned) -> Self {
+        Self(Mutex::new(State {
+            planned: Some(planned),
+            ..State::default()
+        }))
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing that panics runs under the lock, but for wakers, which are replaced whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -50,11 +61,14 @@ impl Progress {
         cx: &mut Context<'_>,
     ) -> Poll<Option<F::Output>> {
         let mut state = self.lock();
-        state.began.get_or_insert_with(Instant::now);
         // Until the end of this poll, or of the destructor that follows it.
         state.is_polled = true;
         if state.is_late {
             return Poll::Ready(None);
+        }
+        if let Some(planned) = state.planned.take() {
+            state.began = Some(Instant::now());
+            planned.begins();
         }
         match &mut state.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -101,21 +115,24 @@ async fn handle(
     attempt: Attempt,
     progress: Arc<Progress>,
 ) -> Option<Result<(), Failure>> {
+    let span = AttemptSpan::new(&attempt);
     // The handler may panic before it returns its future, and the future may panic when it is
     // dropped. So drop it within this block, too.
     let handled = async {
-        let mut handler = pin!(async { handler(attempt).await });
+        let mut handler = pin!(span.within(async { handler(attempt).await }));
         poll_fn(|cx| progress.poll(handler.as_mut(), cx)).await
     };
     let ended = AssertUnwindSafe(handled).catch_unwind().await;
-    ended.unwrap_or_else(|panic| {
+    let ended = ended.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         let text = format!("the handler panicked: {}", text.unwrap_or("no text"));
         // The payload's destructor may panic, too.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
-        Some(Err(Failure::retry(text)))
-    })
+        Some(Err(Failure::retry(text).by(Cause::Panic)))
+    });
+    span.end(&ended);
+    ended
 }
 
 /// Calls the handler on the user's runtime, with its time limit. An attempt that the end of that
@@ -123,16 +140,33 @@ async fn handle(
 ///
 /// After the limit, the future is dropped. If no thread is free to do that, it is not polled again,
 /// and this returns. If the handler blocks its thread, this waits for it, as it may still have
-/// effects.
-pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Failure> {
+/// effects. Also returns how long the handler took, if it began.
+pub(super) async fn call<S>(
+    shared: &Shared<S>,
+    attempt: Attempt,
+    planned: Planned,
+) -> (Result<(), Failure>, Option<Duration>) {
+    let progress = Arc::new(Progress::new(planned));
+    let result = watch(shared, attempt, &progress).await;
+    (result, progress.began().map(|began| began.elapsed()))
+}
+
+/// Calls the handler, and watches its progress.
+async fn watch<S>(
+    shared: &Shared<S>,
+    attempt: Attempt,
+    progress: &Arc<Progress>,
+) -> Result<(), Failure> {
     let limit = shared.options.attempt_timeout;
-    let late = || Err(Failure::retry(format!("it took longer than {limit:?}")));
+    let late = || {
+        let failure = Failure::retry(format!("it took longer than {limit:?}"));
+        Err(failure.by(Cause::TimeLimit))
+    };
     let blocked = Blocked {
         key: attempt.key.clone(),
         number: attempt.number,
         token: attempt.token,
     };
-    let progress = Arc::new(Progress::default());
     let Some(handler) = shared.handlers.get(&attempt.kind) else {
         // The store gives the node jobs of its kinds only.
         let kind = &attempt.kind;
@@ -170,7 +204,10 @@ pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), 
     };
     match ended {
         Some(result) => result.unwrap_or_else(late),
-        None => Err(Failure::retry("the runtime of the handler has ended")),
+        None => {
+            let failure = Failure::retry("the runtime of the handler has ended");
+            Err(failure.by(Cause::CutOff))
+        }
     }
 }
 
@@ -181,7 +218,41 @@ fn tell<S>(shared: &Shared<S>, blocked: Blocked) -> Counted<'_> {
     let counted = Counted::new(counter);
     if let Some(on_blocked) = shared.options.on_blocked.clone() {
         // No thread of the user's runtime may be free, and this one must not be blocked.
-        drop(keeper::handle().spawn_blocking(move || on_blocked(&blocked)));
+        let counters = shared.counters.clone();
+        drop(keeper::handle().spawn_blocking(move || {
+            guarded(&counters, || on_blocked(&blocked));
+        }));
     }
     counted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures_lite::future::{block_on, poll_once};
+
+    use super::*;
+    use crate::node::metrics::ByKind;
+
+    #[test]
+    fn a_handler_that_is_given_up_before_its_first_step_has_not_begun() {
+        let kinds = ByKind::default();
+        let kind = kinds.get("queue", "kind", true);
+        let late = || kind.lock().lateness.count();
+        let progress = || Progress::new(Planned::new(kind.clone(), Duration::ZERO));
+        let given_up = progress();
+        given_up.end();
+        let polled = block_on(poll_fn(|cx| given_up.poll(pin!(ready(())), cx)));
+        assert_eq!((polled, given_up.began(), late()), (None, None, 0));
+        // One that begins is counted once.
+        let begins = progress();
+        let mut handler = pin!(pending::<()>());
+        for _ in 0..2 {
+            let step = poll_once(poll_fn(|cx| begins.poll(handler.as_mut(), cx)));
+            assert!(block_on(step).is_none());
+        }
+        assert!(begins.began().is_some());
+        assert_eq!(late(), 1);
+    }
 }

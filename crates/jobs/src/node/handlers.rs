@@ -28,6 +28,16 @@ impl Handlers {
         }
     }
 
+    /// Returns the kinds that have handlers of their own.
+    pub(super) fn own(&self) -> impl Iterator<Item = &str> {
+        self.by_kind.keys().map(String::as_str)
+    }
+
+    /// Returns whether a kind has a handler of its own.
+    pub(super) fn has(&self, kind: &str) -> bool {
+        self.by_kind.contains_key(kind)
+    }
+
     /// Returns the handler of a kind.
     pub(super) fn get(&self, kind: &str) -> Option<Arc<Handler>> {
         self.by_kind.get(kind).or(self.other.as_ref()).cloned()

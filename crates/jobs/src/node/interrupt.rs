@@ -128,21 +128,22 @@ impl Running {
             .collect()
     }
 
-    /// Tells an attempt, unless it knows already that its token is stale.
-    fn interrupt(sender: &watch::Sender<Option<Interrupt>>, why: Interrupt) {
+    /// Tells an attempt, unless it knows already that its token is stale. Returns whether it did.
+    fn interrupt(sender: &watch::Sender<Option<Interrupt>>, why: Interrupt) -> bool {
         sender.send_if_modified(|before| {
             let tells = !before.is_some_and(Interrupt::is_stale);
             if tells {
                 *before = Some(why);
             }
             tells
-        });
+        })
     }
 
-    /// Tells an attempt that its job was cancelled or moved.
-    pub(super) fn cancel(&self, token: Token) {
-        if let Some((_, sender)) = self.lock().attempts.get(&token) {
-            Self::interrupt(sender, Interrupt::Cancelled);
+    /// Tells an attempt that its job was cancelled or moved. Returns whether it did not know this.
+    pub(super) fn cancel(&self, token: Token) -> bool {
+        match self.lock().attempts.get(&token) {
+            Some((_, sender)) => Self::interrupt(sender, Interrupt::Cancelled),
+            None => false,
         }
     }
 

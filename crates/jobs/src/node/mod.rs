@@ -2,14 +2,19 @@
 
 mod backoff;
 mod ends;
+mod errors;
 mod executor;
 mod failure;
 mod handler;
 mod handlers;
+mod health;
 mod held;
+mod histogram;
 mod interrupt;
+mod metrics;
 mod run;
 pub(crate) mod session;
+mod span;
 mod stats;
 mod take;
 mod tasks;
@@ -17,18 +22,25 @@ mod tasks;
 use std::{
     fmt,
     future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+    sync::Arc,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{Semaphore, watch};
 use tourbillon::{task::JoinHandle, time::timeout};
 
-pub use self::{backoff::Backoff, failure::Failure, interrupt::Interrupt, stats::NodeStats};
+pub use self::{
+    backoff::Backoff,
+    errors::{Cause, Failed},
+    failure::Failure,
+    health::{RequestMetrics, StoreMetrics},
+    histogram::Histogram,
+    interrupt::Interrupt,
+    metrics::{KindMetrics, MetricsReader, NodeMetrics},
+    stats::NodeStats,
+};
 use self::{
+    errors::{Errors, OnError},
     executor::Executor,
     handlers::{Handler, Handlers},
     stats::{Counters, count},
@@ -166,6 +178,8 @@ struct Shared<S> {
     /// Of which kinds there are handlers.
     kinds: Kinds,
     ends: ends::Ends,
+    /// `None` if nobody is to be told.
+    errors: Option<Arc<Errors>>,
     /// Permits of the handlers that run at once.
     calls: Arc<Semaphore>,
     /// Permits of the attempts that have begun, each until the store has taken its end. There are
@@ -173,7 +187,7 @@ struct Shared<S> {
     attempts: Arc<Semaphore>,
     held: held::Table,
     running: interrupt::Running,
-    counters: Counters,
+    counters: Arc<Counters>,
     /// Becomes `true` when the node is to begin nothing more.
     stopping: watch::Sender<bool>,
     /// The last field, as it has to be dropped after the other references to the same.
@@ -210,6 +224,7 @@ pub struct NodeBuilder<S> {
     backoff: Backoff,
     on_end: Option<Arc<OnEnd>>,
     on_blocked: Option<Arc<OnBlocked>>,
+    on_error: Option<Arc<OnError>>,
     handlers: Handlers,
 }
 
@@ -379,9 +394,18 @@ impl<S: Store> NodeBuilder<S> {
             handlers.clone(),
             self.on_end.clone(),
             self.on_blocked.clone(),
+            self.on_error.clone(),
         ));
+        let counters = Arc::new(Counters::default());
+        for (queue, _) in &self.queues {
+            for kind in handlers.own() {
+                counters.kinds.get(queue, kind, true);
+            }
+        }
+        let errors = self.on_error.clone();
         let shared = Arc::new(Shared {
-            ends: ends::Ends::start(store.clone(), &tasks, kept.clone()),
+            ends: ends::Ends::start(store.clone(), counters.clone(), &tasks, kept.clone()),
+            errors: errors.map(|on_error| Errors::new(on_error, counters.clone())),
             store,
             runtime,
             has_thread: watch::Sender::new(true),
@@ -392,7 +416,7 @@ impl<S: Store> NodeBuilder<S> {
             attempts: Arc::new(Semaphore::new(self.most_attempts())),
             held: held::Table::new(&self.queues),
             running: interrupt::Running::default(),
-            counters: Counters::default(),
+            counters,
             stopping: watch::Sender::new(false),
             options: self,
             _kept: kept,
@@ -431,25 +455,8 @@ impl<S: Store> Node<S> {
             backoff: Backoff::default(),
             on_end: None,
             on_blocked: None,
+            on_error: None,
             handlers: Handlers::default(),
-        }
-    }
-
-    /// Returns what the node did since it started.
-    pub fn stats(&self) -> NodeStats {
-        let counters = &self.shared.counters;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        NodeStats {
-            held: self.shared.held.len() as u64,
-            running: read(&counters.running),
-            blocked: read(&counters.blocked),
-            begun: read(&counters.begun),
-            done: read(&counters.done),
-            failed: read(&counters.failed),
-            snoozed: read(&counters.snoozed),
-            dead: read(&counters.dead),
-            stale: read(&counters.stale),
-            leases: read(&counters.leases),
         }
     }
 
@@ -457,12 +464,20 @@ impl<S: Store> Node<S> {
     /// attempts learn of this: see [`Attempt::interrupted`].
     ///
     /// Returns whether all attempts ended within `limit`. The other attempts continue, and the
-    /// store gives their jobs to other nodes.
+    /// store gives their jobs to other nodes. What is left of `limit` is for the calls of
+    /// [`on_error`](NodeBuilder::on_error), whose ends the result does not tell.
     pub async fn stop(self, limit: Duration) -> bool {
         self.shared.stop();
         let shared = self.shared.clone();
         // Handlers may block the thread of the caller's timers.
-        let ending = async move { shared.end_attempts(limit).await };
+        let ending = async move {
+            let began = Instant::now();
+            let ended = shared.end_attempts(limit).await;
+            if let Some(errors) = &shared.errors {
+                let _ = timeout(limit.saturating_sub(began.elapsed()), errors.told()).await;
+            }
+            ended
+        };
         let ended = self.shared.tasks.spawn(ending).await;
         let _ = self.running.await;
         matches!(ended, Ok(Some(true)))

@@ -1,8 +1,8 @@
 //! One attempt of a job.
 
 use std::{
+    borrow::Cow,
     future::pending,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,9 +14,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tourbillon::time::timeout;
 
 use super::{
-    Attempt, Ended, Failure, Shared, count, failure::Then, handler, held::Seat, interrupt::Place,
+    Attempt, Backoff, Cause, Ended, Failure, Shared, count,
+    errors::{self, guarded},
+    failure::Then,
+    handler,
+    held::Seat,
+    interrupt::Place,
+    metrics::{InHandler, Kind, Planned},
 };
 use crate::{
+    job::Time,
     recount::after_run,
     store::{End, Finish, Held, Store},
 };
@@ -141,6 +148,9 @@ pub(super) async fn run<S: Store>(
     let counters = &shared.counters;
     count(&counters.begun);
     let running = Counted::new(&counters.running);
+    let kind = kind(&shared, &held);
+    let counted = InHandler::new(kind.clone());
+    let planned = Planned::new(kind.clone(), shared.store.now().since(held.at));
     let attempt = Attempt {
         key: held.key.clone(),
         kind: held.kind.clone(),
@@ -152,7 +162,7 @@ pub(super) async fn run<S: Store>(
         at: held.at,
         interrupts: place.interrupts(),
     };
-    let result = handler::call(&shared, attempt).await;
+    let (result, duration) = handler::call(&shared, attempt, planned).await;
     drop(place);
     drop((permits.handler, permits.seat));
     count(match &result {
@@ -162,8 +172,10 @@ pub(super) async fn run<S: Store>(
             Then::Retry | Then::GiveUp => &counters.failed,
         },
     });
-    let end = end(&shared, &held, number, result);
-    report(&shared, held, end).await;
+    counted.end(&result, duration);
+    let (end, cause) = follow(&shared, &held, number, result);
+    errors::tell(&shared, &held, number, &end, cause, duration);
+    report(&shared, held, end, &kind).await;
     drop(running);
     // Only now may a node that stops regard this attempt as ended.
     drop(permits.attempt);
@@ -177,17 +189,33 @@ pub(super) async fn give_up<S: Store>(shared: Arc<Shared<S>>, held: Held, permit
         "attempt {number} is the last one, and it did not end: its process ended, or its node \
          lost the store"
     ));
-    let end = end(&shared, &held, number, Err(failure));
-    report(&shared, held, end).await;
+    let (end, cause) = follow(&shared, &held, number, Err(failure.by(Cause::CutOff)));
+    errors::tell(&shared, &held, number, &end, cause, None);
+    let kind = kind(&shared, &held);
+    report(&shared, held, end, &kind).await;
     drop(permits.attempt);
 }
 
+/// Returns the counters of a job's queue and kind.
+fn kind<S>(shared: &Shared<S>, held: &Held) -> Arc<Kind> {
+    let is_own = shared.handlers.has(&held.kind);
+    shared.counters.kinds.get(&held.queue, &held.kind, is_own)
+}
+
+/// Decides what follows an attempt at this moment: see [`end`].
+fn follow<S: Store>(
+    shared: &Shared<S>,
+    held: &Held,
+    number: u32,
+    result: Result<(), Failure>,
+) -> (End, Cause) {
+    let (backoff, now) = (&shared.options.backoff, shared.store.now());
+    end(backoff, now, held, number, result)
+}
+
 /// Tells the store how an attempt ended, and then `on_end`.
-async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
+async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End, of_kind: &Kind) {
     let counters = &shared.counters;
-    if let End::Dead { .. } = end {
-        count(&counters.dead);
-    }
     let Held {
         key, kind, token, ..
     } = held;
@@ -199,6 +227,11 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
     let accepted = shared.ends.report(finish).await;
     if accepted == Some(false) {
         count(&counters.stale);
+        of_kind.lock().stale += 1;
+    } else if let End::Dead { .. } = end {
+        // Only now, as another node ends the job if the store refuses this end.
+        count(&counters.dead);
+        of_kind.lock().dead += 1;
     }
     if let Some(on_end) = &shared.options.on_end {
         let ended = Ended {
@@ -208,54 +241,63 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
             end,
             accepted,
         };
-        let on_end = on_end.clone();
+        let (on_end, counters) = (on_end.clone(), counters.clone());
         let told = shared.runtime.spawn(async move {
-            // The attempt has ended even if `on_end` panics. The panic hook reports the panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| on_end(&ended)));
+            // The attempt has ended even if `on_end` panics.
+            guarded(&counters, || on_end(&ended));
         });
         // Without a result, the runtime has ended.
         let _ = told.await;
     }
 }
 
-/// Cuts a long text of an error, so that ends are small.
-fn cut(mut text: String) -> String {
-    if text.len() > MAX_ERROR {
-        let end = (0..=MAX_ERROR).rfind(|&end| text.is_char_boundary(end));
-        text.truncate(end.unwrap_or(0));
-        text.push('…');
+/// Cuts a long text of an error, so that ends and spans are small.
+pub(super) fn cut<'a>(text: impl Into<Cow<'a, str>>) -> Cow<'a, str> {
+    let text = text.into();
+    if text.len() <= MAX_ERROR {
+        return text;
     }
-    text
+    let end = (0..=MAX_ERROR).rfind(|&end| text.is_char_boundary(end));
+    format!("{}…", &text[..end.unwrap_or(0)]).into()
 }
 
-/// Decides what follows an attempt.
-fn end<S: Store>(shared: &Shared<S>, job: &Held, number: u32, result: Result<(), Failure>) -> End {
-    let backoff = &shared.options.backoff;
-    let error = match result {
-        Ok(()) => None,
-        Err(Failure { then, error }) => match then {
-            Then::Snooze(delay) => return End::Snooze { delay },
+/// Decides what follows an attempt. Also returns what made it fail, if this end is that of a
+/// failure.
+fn end(
+    backoff: &Backoff,
+    now: Time,
+    job: &Held,
+    number: u32,
+    result: Result<(), Failure>,
+) -> (End, Cause) {
+    let (error, cause) = match result {
+        Ok(()) => (None, Cause::Pattern),
+        Err(Failure { then, error, cause }) => match then {
+            Then::Snooze(delay) => return (End::Snooze { delay }, cause),
             Then::Retry if number < backoff.attempts => {
-                return End::Retry {
+                let end = End::Retry {
                     delay: backoff.wait(number),
-                    error: cut(error),
+                    error: cut(error).into_owned(),
                 };
+                return (end, cause);
             }
-            Then::Retry | Then::GiveUp => Some(cut(error)),
+            Then::Retry | Then::GiveUp => (Some(cut(error).into_owned()), cause),
         },
     };
     if let Some(wrong) = job.repeat.as_ref().and_then(|repeat| repeat.error()) {
-        return End::Dead {
-            error: format!("its cron pattern can no longer be read: {wrong}"),
-        };
+        let mut text = format!("its cron pattern can no longer be read: {wrong}");
+        if let Some(error) = error {
+            text = format!("{text}; and its last attempt failed: {error}");
+        }
+        let error = cut(text).into_owned();
+        return (End::Dead { error }, Cause::Pattern);
     }
     // One run stands for all occurrences that have passed.
-    let now = shared.store.now();
     let next = job
         .repeat
         .as_ref()
         .and_then(|repeat| repeat.next_after(after_run(job.at, now)));
-    match (next, error) {
+    let end = match (next, error) {
         (Some(at), error) => End::Next {
             at,
             counted: now,
@@ -263,5 +305,49 @@ fn end<S: Store>(shared: &Shared<S>, job: &Held, number: u32, result: Result<(),
         },
         (None, None) => End::Done,
         (None, Some(error)) => End::Dead { error },
+    };
+    (end, cause)
+}
+
+#[cfg(test)]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
+mod tests {
+    use super::*;
+    use crate::job::{Repeat, Token};
+
+    #[test]
+    fn a_pattern_that_cannot_be_read_hides_no_error() {
+        let job = Held {
+            key: "key".into(),
+            kind: String::new(),
+            queue: "default".into(),
+            priority: 0,
+            due: Time::from_micros(0),
+            at: Time::from_micros(0),
+            attempts: 1,
+            repeat: Some(Repeat::stored("no pattern".into(), "UTC".into())),
+            size: 0,
+            token: Token(1),
+        };
+        let backoff = Backoff {
+            attempts: 2,
+            ..Backoff::default()
+        };
+        let of = |number, result| match end(&backoff, job.at, &job, number, result) {
+            (End::Dead { error }, cause) => (error, cause),
+            (End::Retry { error, .. }, cause) => (error, cause),
+            (end, _) => panic!("{end:?}"),
+        };
+        let (pattern, cause) = of(1, Ok(()));
+        assert!(pattern.starts_with("its cron pattern"), "{pattern}");
+        assert_eq!(cause, Cause::Pattern);
+        let fails = || Err(Failure::retry("on purpose").by(Cause::Panic));
+        assert_eq!(of(1, fails()), ("on purpose".into(), Cause::Panic));
+        let (both, cause) = of(2, fails());
+        assert!(
+            both.starts_with(&pattern) && both.ends_with("on purpose"),
+            "{both}"
+        );
+        assert_eq!(cause, Cause::Pattern);
     }
 }

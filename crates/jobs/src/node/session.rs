@@ -8,6 +8,7 @@ use tourbillon::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
     Shared, count,
+    health::Ask,
     run::{self, Permits},
     take::take,
 };
@@ -59,13 +60,17 @@ async fn stop_with_runtime<S: Store>(shared: &Shared<S>) {
 
 /// Runs one session after another, each with a new lease, until the node stops.
 async fn sessions<S: Store>(shared: &Arc<Shared<S>>) {
+    let health = &shared.counters.health;
     let mut stopping = shared.stopping.subscribe();
     loop {
         // Count the lease from before the request, so that it ends here before it ends in the
         // store.
         let asked = Instant::now();
         let granted = or(
-            async { Some(shared.store.register(shared.options.lease).await) },
+            async {
+                let lease = shared.store.register(shared.options.lease);
+                Some(health.ask(Ask::Register, lease).await)
+            },
             async {
                 let _ = stopping.wait_for(|&stops| stops).await;
                 None
@@ -76,6 +81,7 @@ async fn sessions<S: Store>(shared: &Arc<Shared<S>>) {
             Some(Err(_)) => sleep(PAUSE).await,
             Some(Ok(lease)) => {
                 count(&shared.counters.leases);
+                health.set_lease(true);
                 shared.held.clear();
                 // This future is large. Without a box, each move of the task would need that much
                 // stack.
@@ -85,6 +91,10 @@ async fn sessions<S: Store>(shared: &Arc<Shared<S>>) {
                     None
                 };
                 let stopped = or(async { Some(session.await) }, is_over).await;
+                health.set_lease(false);
+                if stopped == Some(false) {
+                    count(&shared.counters.leases_lost);
+                }
                 shared.held.clear();
                 // The end of the user's runtime waits for no server. The lease runs out by itself.
                 if stopped.is_some() || !lease.runs_out {
@@ -166,19 +176,23 @@ async fn keep<S: Store>(shared: &Shared<S>, until: &Until) {
         std::future::pending::<()>().await;
     }
     let length = shared.options.lease;
+    let health = &shared.counters.health;
     loop {
         sleep_until(until.get() - length * 2 / 3).await;
         let asked = Instant::now();
-        match timeout_at(until.get(), shared.store.renew(until.lease.node, length)).await {
+        let renewed = shared.store.renew(until.lease.node, length);
+        match timeout_at(until.get(), health.ask(Ask::Renew, renewed)).await {
             Ok(Ok(true)) => {
                 *until.end.lock().unwrap_or_else(|lock| lock.into_inner()) = asked + length;
                 // The jobs of a large node may take long. The next renewal goes on with them, also
                 // after an error.
-                let _ = timeout(length / 4, shared.store.free_others()).await;
+                let freed = health.ask(Ask::FreeOthers, shared.store.free_others());
+                let _ = timeout(length / 4, freed).await;
             }
             Ok(Ok(false)) => return,
             Ok(Err(_)) if !until.has_run_out() => sleep(PAUSE).await,
-            Ok(Err(_)) | Err(_) => return,
+            Ok(Err(_)) => return,
+            Err(_) => return health.unanswered(Ask::Renew, asked.elapsed()),
         }
     }
 }
@@ -213,7 +227,8 @@ async fn give_back_these<S: Store>(shared: &Shared<S>, these: Vec<Held>) {
     let jobs: Vec<_> = jobs.collect();
     // Until this succeeds, or the lease ends, nobody runs them.
     let locked = loop {
-        match shared.store.give_back(jobs.clone()).await {
+        let given = shared.store.give_back(jobs.clone());
+        match shared.counters.health.ask(Ask::GiveBack, given).await {
             Ok(locked) => break locked,
             Err(_) => sleep(PAUSE).await,
         }
@@ -241,12 +256,13 @@ async fn find_cancelled<S: Store>(shared: &Shared<S>) {
             continue;
         }
         // After an error, the next look finds them.
-        let Ok(current) = shared.store.are_current(attempts.clone()).await else {
+        let current = shared.store.are_current(attempts.clone());
+        let Ok(current) = shared.counters.health.ask(Ask::AreCurrent, current).await else {
             continue;
         };
         for ((_, token), is_current) in attempts.into_iter().zip(current) {
-            if !is_current {
-                shared.running.cancel(token);
+            if !is_current && shared.running.cancel(token) {
+                count(&shared.counters.cancelled);
             }
         }
     }
@@ -256,7 +272,8 @@ async fn find_cancelled<S: Store>(shared: &Shared<S>) {
 async fn recount<S: Store>(shared: &Shared<S>) {
     loop {
         // After an error, the next look finds them.
-        let _ = shared.store.recount().await;
+        let recounted = shared.store.recount();
+        let _ = shared.counters.health.ask(Ask::Recount, recounted).await;
         sleep(RECOUNT).await;
     }
 }
@@ -361,7 +378,8 @@ async fn start<S: Store>(
             },
         }
     });
-    let answers = match shared.store.begin(starts.collect()).await {
+    let begun = shared.store.begin(starts.collect());
+    let answers = match shared.counters.health.ask(Ask::Begin, begun).await {
         Ok(answers) => answers,
         Err(error) => {
             let keys: Vec<_> = due.iter().map(|(held, _)| held.key.clone()).collect();

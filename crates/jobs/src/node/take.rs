@@ -7,6 +7,7 @@ use tourbillon::time::sleep;
 
 use super::{
     Shared,
+    health::Ask,
     run::Permits,
     session::{BATCH, LONGEST, SKIPPED, add},
 };
@@ -51,7 +52,7 @@ impl<S: Store> Looks<'_, S> {
         let held = shared
             .store
             .hold(self.lease.node, span, queue, &shared.kinds, most);
-        let held = held.await?;
+        let held = shared.counters.health.ask(Ask::Hold, held).await?;
         let has_more = held.len() == most;
         Ok((held, has_more))
     }
@@ -142,6 +143,7 @@ pub(super) async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
             for (span, has_all) in [(Span::Within(window), !is_full), (Span::Due, !left.due)] {
                 // A job that is locked now may be free in a moment, of which nobody tells.
                 let skipped = shared.store.skipped(span, queue, &shared.kinds);
+                let skipped = shared.counters.health.ask(Ask::Skipped, skipped);
                 if has_all && !matches!(skipped.await, Ok(false)) {
                     pause = pause.min(SKIPPED);
                 }

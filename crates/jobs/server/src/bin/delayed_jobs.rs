@@ -28,6 +28,7 @@ use tourbillon_jobs::{
     sqlite::Sqlite,
     store::Store,
 };
+use tourbillon_jobs_server::{metrics_router, router_for};
 
 use tourbillon_support::{
     arguments::{arguments, tame},
@@ -202,7 +203,9 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
     let node = node.start_kinds();
     say(format_args!("open http://{}/", listener.local_addr()?));
     let (drain, (sender, stopped)) = (args.drain, oneshot::channel());
-    tourbillon_axum::serve(listener, tourbillon_jobs_server::router_for(queue, guard))
+    let metrics = metrics_router(queue.clone(), node.metrics_reader(), guard.clone());
+    let router = router_for(queue, guard).merge(metrics);
+    tourbillon_axum::serve(listener, router)
         .with_graceful_shutdown(async move {
             // An error means that the runtime shuts down, so the server must end, too.
             let _ = or(interrupt.recv(), terminate.recv()).await;

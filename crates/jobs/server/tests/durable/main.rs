@@ -14,6 +14,7 @@ mod migration;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod network;
 mod node;
+mod observed;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod on_tokio;
 mod output;

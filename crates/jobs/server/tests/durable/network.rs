@@ -24,7 +24,7 @@ pub mod proxy;
 use self::proxy::Proxy;
 
 /// Runs a test on a server and a network that leads to it, or skips the test.
-fn behind_a_proxy<S: Server>(test: impl AsyncFnOnce(S, Proxy)) {
+pub fn behind_a_proxy<S: Server>(test: impl AsyncFnOnce(S, Proxy)) {
     with_server(async |server: S| {
         let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
         test(server, proxy).await;

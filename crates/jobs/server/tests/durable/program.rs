@@ -74,6 +74,17 @@ pub fn post(addr: &str, body: &str) {
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 }
 
+/// Asks the program for its metrics.
+fn metrics(addr: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(addr).unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n");
+    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    answer
+}
+
 /// Returns a command of the shell that writes what `command` prints to a file, which is whole once
 /// it is there.
 fn into(command: &str, result: &Path) -> String {
@@ -96,6 +107,17 @@ fn the_program_runs_a_command_for_each_job() {
     );
     eventually("the command has run", || result.exists());
     assert_eq!(fs::read_to_string(&result).unwrap(), "what it is to do");
+    program.ends_well();
+}
+
+#[test]
+fn the_program_has_metrics_for_prometheus() {
+    let dir = Dir::new();
+    let (mut program, addr, _stdout) = start_with(&dir, "exit 3", &["--attempts", "1"]);
+    post(&addr, r#"{"key":"k","kind":"mail","in":"0s"}"#);
+    let died = "tourbillon_jobs_died_total{queue=\"default\",kind=\"mail\"} 1\n";
+    eventually("the job is dead", || metrics(&addr).contains(died));
+    assert!(metrics(&addr).contains("\ntourbillon_jobs_answers_total{answer=\"created\"} 1\n"));
     program.ends_well();
 }
 

@@ -38,6 +38,7 @@ macro_rules! tests {
             network::partitions_lose_nothing,
             network::a_slow_store_loses_nothing,
             network::wrong_clocks_of_nodes_make_nothing_early,
+            observed::a_node_that_is_cut_off_says_so,
             on_tokio::a_node_runs_jobs_on_tokio,
         }
     };

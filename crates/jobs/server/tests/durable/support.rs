@@ -6,7 +6,7 @@ use tokio::sync::{
     Semaphore,
     mpsc::{self, UnboundedReceiver, UnboundedSender},
 };
-use tourbillon::{Runtime, time::timeout};
+use tourbillon::{Runtime, runtime::Builder, time::timeout};
 use tourbillon_jobs::{
     Attempt, Failure, Node, Queue, When,
     job::{NewJob, Token},
@@ -43,7 +43,11 @@ pub fn measures_a_million() -> bool {
 
 /// Runs a test in a runtime of its own.
 pub fn run<F: Future<Output = ()>>(test: F) {
-    let runtime = Runtime::new().unwrap();
+    run_in(Runtime::new().unwrap(), test);
+}
+
+/// Runs a test in a runtime.
+fn run_in<F: Future<Output = ()>>(runtime: Runtime, test: F) {
     let patience = match measures_a_million() {
         true => 10 * HANGS,
         false => HANGS,
@@ -58,6 +62,15 @@ pub fn run<F: Future<Output = ()>>(test: F) {
 pub fn on_file(test: impl AsyncFnOnce(Queue<Sqlite>)) {
     let dir = Dir::new();
     run(async { test(Queue::new(Sqlite::open(dir.store()).unwrap())).await });
+}
+
+/// Runs a test as [`on_file`] does. The runtime has two threads, of which the test may block one.
+pub fn on_file_with_two_threads(test: impl AsyncFnOnce(Queue<Sqlite>)) {
+    let dir = Dir::new();
+    let runtime = Builder::new().worker_threads(2).build().unwrap();
+    run_in(runtime, async {
+        test(Queue::new(Sqlite::open(dir.store()).unwrap())).await;
+    });
 }
 
 /// Waits for this. Fails if it takes longer than [`PATIENCE`], and says where the test waits.

@@ -59,7 +59,7 @@ pub async fn a_job_that_fails_is_tried_again_and_dies<S: Store>(queue: &Queue<S>
 }
 
 /// Begins an attempt on a node that ends then, as if its process had aborted.
-async fn begin_and_end<S: Store>(queue: &Queue<S>, key: &str, wait: Duration) -> Begin {
+pub async fn begin_and_end<S: Store>(queue: &Queue<S>, key: &str, wait: Duration) -> Begin {
     let store = queue.store();
     let node = store.register(HOUR).await.unwrap().node;
     let held = support::hold(&**store, node, 2 * HOUR, 10).await;

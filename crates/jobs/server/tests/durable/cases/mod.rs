@@ -4,6 +4,7 @@ mod attempts;
 mod jobs;
 mod kinds;
 mod nodes;
+mod observed;
 mod priorities;
 mod queues;
 mod replace;
@@ -90,6 +91,10 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         unique::a_key_is_free_after_its_time,
         unique::a_replacement_does_not_wait_for_a_key,
         unique::only_a_job_that_is_done_keeps_its_key,
+        observed::each_failure_is_told,
+        observed::an_attempt_that_never_ended_is_told,
+        observed::times_of_attempts_are_measured,
+        observed::an_attempt_that_is_replaced_is_counted,
         jobs::jobs_are_listed_by_their_keys,
         jobs::a_list_has_the_beginnings_of_large_jobs,
     }
