@@ -56,9 +56,10 @@ fn the_budget_of_a_current_thread_runtime_lasts() {
     let runtime = builder.timer_budget(1e-9).build().unwrap();
     eventually("a wake-up is deferred", || {
         // Many in a short time: the budget is spent when wake-ups come faster than one a
-        // millisecond, also while other programs have the core between two rounds.
+        // millisecond, also while other programs have the core between two rounds. A shorter sleep
+        // would be over before a worker that a sanitizer slows down has gone to sleep.
         for _ in 0..200 {
-            runtime.block_on(sleep(Duration::from_micros(20)));
+            runtime.block_on(sleep(Duration::from_micros(200)));
         }
         runtime.metrics().total().deferred_wakes() > 0
     });
