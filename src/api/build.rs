@@ -76,7 +76,10 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     // A worker that waits awake uses up the quota, and then the kernel stops all threads. `Cores`
     // has the present quota, but rounded: half a core is one.
     let allowed = mask.allowed_at_first();
-    config.spin &= !(cores.as_ref().is_some_and(Cores::has_quota) || allowed.quota_is_less());
+    let is_limited = cores.as_ref().is_some_and(Cores::has_quota) || allowed.quota_is_less();
+    // A worker that follows the quota waits awake as soon as it may.
+    config.follows_limits &= !is_current_thread;
+    config.spin &= config.follows_limits || !is_limited;
     if !config.spin {
         // Both would have a worker wake early and spin.
         (config.spin_before, config.timer_advance) = (0, 0);
@@ -84,10 +87,9 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     config.cores = match cfg!(tourbillon_sim) {
         // Whatever machine the simulation runs on, three workers share cores.
         true => 2,
-        false => cores.map_or(1, |cores| usable(pins.as_deref(), &cores)),
+        false => cores.map_or(1, |cores| usable(builder, pins.as_deref(), &cores)),
     };
     config.shares_cores = config.cores < count;
-    config.follows_limits &= !is_current_thread;
     config.timer_budget = config.timer_budget.filter(|_| !is_stated);
     // Workers that share a core share its budget: they spend one together, or each has its part.
     if !mates::are_grouped(&config, count) {
@@ -248,6 +250,8 @@ fn layout(builder: &Builder, usable: &Cores) -> Result<(usize, Option<Vec<usize>
     let count = match (builder.worker_threads, &builder.cores) {
         (Some(count), _) => count,
         (None, Some(cores)) => cores.len(),
+        // A quota may rise, and then all cores can be used.
+        (None, None) if builder.config.follows_limits => usable.most(),
         (None, None) => usable.parallelism,
     };
     match count {
@@ -268,22 +272,26 @@ fn layout(builder: &Builder, usable: &Cores) -> Result<(usize, Option<Vec<usize>
             });
         }
     }
-    // Do not pin if the caller said so, if there are more workers than cores, or under a CPU quota:
-    // in the last two cases the kernel chooses cores better. Named cores are used in turn.
+    // Do not pin if the caller said so, if there are more workers than cores, or under a CPU quota,
+    // also if one may come: in these cases the kernel chooses cores better. Of pinned workers the
+    // first ones would stay on the first cores while others are idle. Named cores are used in turn.
     let pins = match &builder.cores {
         _ if !builder.pin => None,
         Some(cores) if cores.is_empty() => None,
         Some(cores) => Some(cores.iter().copied().cycle().take(count).collect()),
+        None if builder.config.follows_limits => None,
         None if count > usable.allowed.len() || usable.has_quota() => None,
         None => Some(usable.allowed[..count].to_vec()),
     };
     Ok((count, pins))
 }
 
-/// Returns how many cores the workers may use together.
-fn usable(pins: Option<&[usize]>, cores: &Cores) -> usize {
+/// Returns how many cores the workers may use together, also once a quota that they follow is
+/// lifted.
+fn usable(builder: &Builder, pins: Option<&[usize]>, cores: &Cores) -> usize {
     match pins {
         Some(pins) => pins.iter().collect::<BTreeSet<_>>().len(),
+        None if builder.config.follows_limits => cores.most(),
         None => cores.parallelism,
     }
 }
@@ -315,6 +323,22 @@ mod tests {
     fn a_quota_limits_the_workers_and_leaves_them_unpinned() {
         let found = layout(&Builder::new(), &cores(&[0, 1, 2, 3], 2)).unwrap();
         assert_eq!(found, (2, None));
+    }
+
+    #[test]
+    fn a_quota_that_is_followed_leaves_a_worker_for_each_core() {
+        let cores = cores(&[0, 1, 2, 3], 2);
+        let builder = |follows| {
+            let mut builder = Builder::new();
+            builder.follow_limits(follows);
+            builder
+        };
+        let found = layout(&builder(true), &cores).unwrap();
+        assert_eq!(found, (4, None));
+        assert_eq!(usable(&builder(true), None, &cores), 4);
+        assert_eq!(usable(&builder(false), None, &cores), 2);
+        let found = layout(builder(true).cores([3, 1]), &cores).unwrap();
+        assert_eq!(found, (2, Some(vec![3, 1])), "these are asked for");
     }
 
     #[test]

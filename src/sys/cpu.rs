@@ -68,6 +68,12 @@ impl Cores {
         }
     }
 
+    /// Returns how many threads could run at once without a quota.
+    pub(crate) fn most(&self) -> usize {
+        // The simulation, and a system that does not tell the mask, have `parallelism` alone.
+        self.allowed.len().max(self.parallelism)
+    }
+
     /// Returns whether the CPU quota, in whole cores, allows fewer cores than the mask.
     pub(crate) fn has_quota(&self) -> bool {
         self.parallelism < self.allowed.len()

@@ -3,13 +3,13 @@
 //!
 //! Each test has a process of its own, whose masks and control groups it changes.
 
-use std::{fs, thread, time::Duration};
+use std::{fs, sync::mpsc, thread, time::Duration};
 
 use tourbillon::{Runtime, Timer, runtime::Builder, task::JoinHandle, time::sleep};
 
 use super::cores::{mask, mask_of, set_mask_of_all};
 use crate::common::{
-    Gate, HOUR, alarm, eventually,
+    Gate, HOUR, PATIENCE, alarm, eventually,
     process::alone,
     quota::{enter_group, enter_groups, is_limited},
     skip,
@@ -93,6 +93,13 @@ fn following(workers: usize) -> Runtime {
     builder.build().unwrap()
 }
 
+/// The same, of a worker that is pinned to each of these cores.
+fn pinned_to(cores: [usize; 2]) -> Runtime {
+    let mut builder = Builder::new();
+    builder.cores(cores).follow_limits(true);
+    builder.build().unwrap()
+}
+
 #[test]
 fn of_many_workers_as_many_take_part_as_there_are_cores() {
     alone(|| {
@@ -132,6 +139,25 @@ fn the_workers_follow_the_quota_of_their_group() {
     });
 }
 
+/// As in a pod that is resized.
+#[test]
+fn a_runtime_that_is_built_under_a_quota_grows_with_it() {
+    alone(|| {
+        with_two_cores(|cores| {
+            let Some(group) = enter_group(0.5) else {
+                return;
+            };
+            let runtime = Builder::new().follow_limits(true).build().unwrap();
+            assert_eq!(runtime.metrics().num_workers(), 2);
+            becomes(&runtime, 1);
+            let _busy = busy(&runtime);
+            group.limit(None).unwrap();
+            becomes(&runtime, 2);
+            assert_eq!(masks(&runtime), [cores, cores], "they are not pinned");
+        });
+    });
+}
+
 #[test]
 fn the_workers_follow_the_quotas_above_and_a_move() {
     alone(|| {
@@ -162,7 +188,7 @@ fn the_workers_follow_the_quotas_above_and_a_move() {
 fn the_workers_follow_the_masks_and_stay_where_these_put_them() {
     alone(|| {
         with_two_cores(|cores| {
-            let runtime = following(2);
+            let runtime = pinned_to(cores);
             let _busy = busy(&runtime);
             let masks = || masks(&runtime);
             let own = cores.map(|core| vec![core]);
@@ -212,7 +238,7 @@ fn the_workers_follow_a_cpuset() {
             if let Err(error) = entered {
                 return skip(&format!("no cpuset of version 1 can be made: {error}"));
             }
-            let runtime = following(2);
+            let runtime = pinned_to(cores);
             let _busy = busy(&runtime);
             let pinned = cores.map(|core| vec![core]);
             eventually("the workers are pinned", || masks(&runtime) == pinned);
@@ -291,10 +317,11 @@ fn the_only_worker_does_not_wait_awake_under_a_quota_of_half_a_core() {
     alone(|| waits_awake_as_the_quota_lets(1, [0.5, 0.8]));
 }
 
-/// Sets each of two quotas that make so many workers sleep, and lifts it between them.
+/// Builds a runtime of so many workers under the first quota, lifts it, and sets the second one. It
+/// is the same with both: the workers sleep.
 fn waits_awake_as_the_quota_lets(workers: usize, quotas: [f64; 2]) {
     with_two_cores(|_| {
-        let Some(group) = enter_group(2.0) else {
+        let Some(group) = enter_group(quotas[0]) else {
             return;
         };
         let mut builder = Builder::new();
@@ -314,14 +341,18 @@ fn waits_awake_as_the_quota_lets(workers: usize, quotas: [f64; 2]) {
                 parks() >= least
             });
         };
-        group.limit(Some(quotas[0])).unwrap();
         sleeps();
         // It waits awake again.
         group.limit(None).unwrap();
         eventually("the worker sleeps no more", || {
             let before = parks();
             for _ in 0..20 {
-                let _now = arm(0, Duration::ZERO);
+                // It has run in each round, and would have gone to sleep after the callback.
+                let (sender, receiver) = mpsc::channel();
+                let timer = Timer::after(Duration::ZERO).on_worker(0);
+                let callback = move || sender.send(()).unwrap();
+                drop(timer.on(runtime.handle()).start(callback));
+                receiver.recv_timeout(PATIENCE).unwrap();
                 thread::sleep(Duration::from_millis(1));
             }
             parks() == before

@@ -7,8 +7,9 @@ use crate::api::builder::Builder;
 /// Threads: their number, cores, names, stacks and hooks.
 impl Builder {
     /// Sets the number of workers. The default is one for each core that the affinity mask and the
-    /// CPU quota allow. With [`follow_limits`](Builder::follow_limits), fewer take part while these
-    /// allow less.
+    /// CPU quota allow, the quota rounded down. With [`follow_limits`](Builder::follow_limits), it
+    /// is one for each core of the mask, and fewer take part while the quota or the mask allows
+    /// less.
     ///
     /// # Errors
     ///
@@ -22,8 +23,9 @@ impl Builder {
 
     /// Sets whether workers are pinned to cores. The default is `true`.
     ///
-    /// Even then, workers are not pinned if there are more workers than cores, or if a CPU quota
-    /// limits their number more than the affinity mask does: the kernel chooses cores better then.
+    /// Even then, workers are not pinned if there are more workers than cores, if a CPU quota
+    /// limits their number more than the affinity mask does, or if they
+    /// [follow the limits](Builder::follow_limits): the kernel chooses cores better then.
     /// [`cores`](Builder::cores) pins them in these cases, too. A thread or a process that a worker
     /// starts inherits the worker's core, unless it is started in
     /// [`with_all_cores`](crate::runtime::with_all_cores).
@@ -69,29 +71,24 @@ impl Builder {
     /// numbers stay. A runtime whose clock was ever [paused](crate::Handle::pause_clock) follows
     /// nothing.
     ///
-    /// Some things do not follow:
-    ///
-    /// - A pinned worker that has lost its core stays where the system has put it.
-    /// - The active workers stay on the cores that they are pinned to, although others may be idle.
-    ///   If a quota may shrink, for example in a pod, use [`pin(false)`](Builder::pin).
-    /// - What a quota has forbidden when the runtime was built does not come back: to
-    ///   [wait awake](Builder::spin), to wake [early](Builder::timer_advance), and the pins.
+    /// Workers that follow the limits are not [pinned](Builder::pin), unless you name their
+    /// [cores](Builder::cores). Then those that take part stay on their cores although others may
+    /// be idle, and one that has lost its core stays where the system has put it.
     ///
     /// With [`rescue_latency(Duration::MAX)`](Builder::rescue_latency), no other worker stands in
     /// for a stuck one. If only one takes part, a job that blocks until another job has run waits
     /// forever.
     ///
-    /// There are never more workers than the runtime was built with. So for a container that may
-    /// grow, build as many as it may ever use:
+    /// There are never more workers than the runtime was built with: by default, one for each core
+    /// of the mask. So a container whose quota rises has a worker for each core that it pays for:
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
     /// let runtime = tourbillon::runtime::Builder::new()
-    ///     .worker_threads(8)
-    ///     .pin(false)
     ///     .follow_limits(true)
     ///     .build()?;
-    /// assert!((1..=8).contains(&runtime.metrics().active_workers()));
+    /// let metrics = runtime.metrics();
+    /// assert!((1..=metrics.num_workers()).contains(&metrics.active_workers()));
     /// # Ok(())
     /// # }
     /// ```
