@@ -4,6 +4,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     process,
+    time::Duration,
 };
 
 use super::skip;
@@ -93,6 +94,26 @@ impl Group {
         }
         write("cpu.cfs_period_us", PERIOD.to_string())?;
         write("cpu.cfs_quota_us", quota.unwrap_or("-1".into()))
+    }
+
+    /// Returns in how many periods the kernel has stopped the group, and for how long in all,
+    /// summed over the processors.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the system does not tell.
+    pub fn throttled(&self) -> (u64, Duration) {
+        let stat = fs::read_to_string(self.own.join("cpu.stat")).expect("a group has statistics");
+        let find = |name: &str| {
+            let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
+            let (_, value) = lines.find(|(key, _)| *key == name)?;
+            value.parse::<u64>().ok()
+        };
+        let periods = find("nr_throttled").expect("it counts throttled periods");
+        // In ns in version 1, in µs in version 2.
+        let time = find("throttled_time").map(Duration::from_nanos);
+        let time = time.or_else(|| find("throttled_usec").map(Duration::from_micros));
+        (periods, time.expect("it counts throttled time"))
     }
 
     /// Moves this process into the group.
