@@ -116,7 +116,7 @@ impl fmt::Display for StoreError {
 
 impl StoreError {
     /// The version of the stores' tables.
-    pub(crate) const TABLES: i64 = 4;
+    pub(crate) const TABLES: i64 = 5;
 
     /// Returns whether the request certainly had no effect, because of what it asked for. If it was
     /// one of several requests, they may succeed without it.

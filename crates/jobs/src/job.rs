@@ -8,6 +8,8 @@ use std::{
 
 use tourbillon_cron::{Cron, CronError};
 
+pub use crate::traceparent::is_traceparent;
+
 /// A moment on the store's clock, in microseconds since 1970 (UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(i64);
@@ -234,6 +236,8 @@ pub struct NewJob {
     /// How long the key stays taken after the job is done: see [`unique_for`](Self::unique_for). A
     /// time of zero is none.
     pub unique_for: Option<Duration>,
+    /// The context of a trace that the job belongs to: see [`traceparent`](Self::traceparent).
+    pub traceparent: Option<String>,
 }
 
 /// The name of the queue of a job that gets no other one.
@@ -257,6 +261,7 @@ impl NewJob {
             payload: payload.into(),
             when: when.into(),
             unique_for: None,
+            traceparent: None,
         }
     }
 
@@ -297,6 +302,18 @@ impl NewJob {
     #[must_use]
     pub fn unique_for(mut self, time: Duration) -> Self {
         self.unique_for = Some(time);
+        self
+    }
+
+    /// Lets the job carry the context of who adds it, in the form of a W3C `traceparent`, such as
+    /// `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`. Each attempt has it:
+    /// [`Attempt::traceparent`](crate::node::Attempt::traceparent). A job that is moved keeps it,
+    /// and one that takes the place of another one has its own.
+    ///
+    /// Nodes of earlier versions run the job without it.
+    #[must_use]
+    pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
+        self.traceparent = Some(traceparent.into());
         self
     }
 
@@ -385,6 +402,8 @@ pub struct Job {
     pub error: Option<String>,
     /// What the job does at present.
     pub state: State,
+    /// The context of who added the job: see [`NewJob::traceparent`].
+    pub traceparent: Option<String>,
 }
 
 impl Job {

@@ -40,6 +40,7 @@ pub mod store;
     allow(dead_code, unused_imports, reason = "each feature uses a part")
 )]
 mod tls;
+mod traceparent;
 
 #[cfg(feature = "json")]
 pub use self::job::JobArgs;

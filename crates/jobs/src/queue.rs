@@ -11,7 +11,7 @@ pub use crate::counted::QueueStats;
 use crate::{
     batch::{Batcher, Request, Serve},
     counted::Counted,
-    job::{Job, LOWEST_PRIORITY, NewJob, When},
+    job::{Job, LOWEST_PRIORITY, NewJob, When, is_traceparent},
     store::{Cancelled, Counts, Listing, Moved, Replaced, Scheduled, Store, StoreError},
 };
 
@@ -92,6 +92,9 @@ pub enum QueueError {
     Queue,
     /// A priority is 0, the highest, to [`LOWEST_PRIORITY`]. This one is another number.
     Priority(u8),
+    /// A `traceparent` has the form `00-TRACE-PARENT-FLAGS`, of 2, 32, 16 and 2 digits from `0` to
+    /// `f`, and neither number in the middle is zero.
+    Traceparent,
     /// The arguments of the job cannot be written as JSON.
     Args(Arc<dyn Error + Send + Sync>),
     /// The store's error.
@@ -120,6 +123,10 @@ impl fmt::Display for QueueError {
             Self::Priority(priority) => write!(
                 f,
                 "a priority is 0, the highest, to {LOWEST_PRIORITY}, and this one is {priority}"
+            ),
+            Self::Traceparent => f.write_str(
+                "a traceparent has 2, 32, 16 and 2 digits from 0 to f, with hyphens between them, \
+                 and is not zero",
             ),
             Self::Args(error) => {
                 write!(
@@ -249,6 +256,13 @@ fn job(mut job: NewJob) -> Result<NewJob, QueueError> {
     }
     if job.priority > LOWEST_PRIORITY {
         return Err(QueueError::Priority(job.priority));
+    }
+    if job
+        .traceparent
+        .as_deref()
+        .is_some_and(|text| !is_traceparent(text))
+    {
+        return Err(QueueError::Traceparent);
     }
     job.key = key(job.key)?;
     Ok(job)

@@ -49,7 +49,7 @@ impl<R> Values for R where
 }
 
 /// Reads a job from `key, payload, due, at, attempts, pattern, zone, error, dead, running,
-/// kind, priority, queue`.
+/// kind, priority, queue, traceparent`.
 pub(crate) fn job<R: Values + ?Sized>(row: &R) -> Result<Job, R::Error> {
     Ok(Job {
         key: row.at(0)?,
@@ -67,11 +67,12 @@ pub(crate) fn job<R: Values + ?Sized>(row: &R) -> Result<Job, R::Error> {
             (false, true) => State::Running,
             (false, false) => State::Waiting,
         },
+        traceparent: row.at(13)?,
     })
 }
 
 /// Reads a job from `key, due, at, attempts, pattern, zone, length of the payload, token, kind,
-/// priority, queue`.
+/// priority, queue, traceparent`.
 pub(crate) fn held<R: Values + ?Sized>(row: &R) -> Result<Held, R::Error> {
     let size: i64 = row.at(6)?;
     Ok(Held {
@@ -85,6 +86,7 @@ pub(crate) fn held<R: Values + ?Sized>(row: &R) -> Result<Held, R::Error> {
         repeat: row.repeat(4)?,
         size: usize::try_from(size).unwrap_or(0),
         token: Token(row.at(7)?),
+        traceparent: row.at(11)?,
     })
 }
 

@@ -120,6 +120,8 @@ pub struct Held {
     pub size: usize,
     /// The token of this holder.
     pub token: Token,
+    /// The context of who added the job: see [`NewJob::traceparent`].
+    pub traceparent: Option<String>,
 }
 
 /// Which jobs a node looks for.

@@ -24,7 +24,9 @@
 //! [`Queue::schedule_or_replace`]. With `"unique_for": "1h"`, the key stays taken for this time after
 //! the job is done; zero is none. If a key is taken, the answer is `{"created": false, "at":
 //! "TIME"}`, where `at` is when its job is due or, if that is done, when the key is free. `DELETE`
-//! frees such a key, too, and answers 404, as there is no job. An error is `{"error": "text"}`. A
+//! frees such a key, too, and answers 404, as there is no job. With `"traceparent"`, or the header
+//! of this name, the job carries the context of a trace: see
+//! [`NewJob::traceparent`](job::NewJob::traceparent). An error is `{"error": "text"}`. A
 //! field or a parameter of another name is an error. A list has the first bytes of each payload and
 //! error, and says with `"cut": true` that there are more.
 //!
@@ -39,7 +41,7 @@ use axum::{
         Path, Query, State,
         rejection::{JsonRejection, QueryRejection},
     },
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{Html, IntoResponse, Response},
     routing::{get, put},
 };
@@ -49,7 +51,7 @@ use tourbillon_cron::jiff::Timestamp;
 
 use tourbillon_jobs::{
     Queue, QueueError, Repeat, Time, When,
-    job::{self, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job},
+    job::{self, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job, is_traceparent},
     store::{Cancelled, Listing, Moved, Replaced, Scheduled, Store, StoreError},
 };
 
@@ -104,6 +106,7 @@ impl From<QueueError> for Refusal {
     fn from(error: QueueError) -> Self {
         let status = match &error {
             QueueError::Key
+            | QueueError::Traceparent
             | QueueError::Kind
             | QueueError::Queue
             | QueueError::Priority(_)
@@ -205,6 +208,7 @@ struct NewJob {
     #[serde(default)]
     replace: bool,
     unique_for: Option<String>,
+    traceparent: Option<String>,
     #[serde(default)]
     payload: String,
     at: Option<String>,
@@ -232,6 +236,8 @@ struct Shown {
     zone: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<String>,
     /// Whether the payload or the error goes on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cut: bool,
@@ -271,6 +277,7 @@ impl From<Job> for Shown {
                 .map(|repeat| repeat.pattern().to_owned()),
             zone: job.repeat.as_ref().map(|repeat| repeat.zone().to_owned()),
             error: job.error,
+            traceparent: job.traceparent,
             cut: false,
         }
     }
@@ -289,8 +296,23 @@ async fn page() -> impl IntoResponse {
     (headers, Html(include_str!("page.html")))
 }
 
+/// Returns the context of the trace that a request belongs to. As W3C wants it, one that is invalid
+/// counts as none, and of a later version only the beginning counts.
+fn trace_of(headers: &HeaderMap) -> Option<String> {
+    let mut all = headers.get_all("traceparent").iter();
+    let (text, None) = (all.next()?.to_str().ok()?, all.next()) else {
+        return None;
+    };
+    let text = match text.split_at_checked(55) {
+        Some((beginning, rest)) if rest.starts_with('-') && !text.starts_with("00") => beginning,
+        _ => text,
+    };
+    is_traceparent(text).then(|| text.to_owned())
+}
+
 async fn schedule<S: Store>(
     State(queue): State<Queue<S>>,
+    headers: HeaderMap,
     body: Result<Json<NewJob>, JsonRejection>,
 ) -> Result<Response, Refusal> {
     let Json(job) = body?;
@@ -302,7 +324,7 @@ async fn schedule<S: Store>(
     };
     let when = times.read()?;
     let priority = job.priority.unwrap_or(DEFAULT_PRIORITY);
-    let (replace, unique_for) = (job.replace, job.unique_for);
+    let (replace, unique_for, traceparent) = (job.replace, job.unique_for, job.traceparent);
     let job = job::NewJob::new(job.key, when, job.payload)
         .kind(job.kind)
         .queue(job.queue.unwrap_or_else(|| DEFAULT_QUEUE.into()))
@@ -314,6 +336,10 @@ async fn schedule<S: Store>(
                 .map_err(|error| bad(format!("`unique_for`: {error}, such as 10m or 1day")))?;
             job.unique_for(time)
         }
+    };
+    let job = match traceparent.or_else(|| trace_of(&headers)) {
+        Some(traceparent) => job.traceparent(traceparent),
+        None => job,
     };
     let never = || bad("the cron pattern has no further occurrence");
     if replace {

@@ -214,7 +214,7 @@ fn of_node(text: &mut Text, node: &NodeMetrics) {
     text.one(
         "callback_panics_total",
         COUNTER,
-        "Panics of on_end, on_error and on_blocked.",
+        "Panics of on_end, on_error, on_blocked and on_span.",
         total.panics,
     );
     text.one(

@@ -14,6 +14,8 @@ use tourbillon_support::{
     traced::{Said, Told, listen},
 };
 
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 /// What was told of one span.
 #[derive(Debug)]
 struct Spanned {
@@ -116,13 +118,13 @@ fn an_attempt_has_a_span() {
                 })
                 .attempt_timeout(limit)
                 .queue("mails", 1)
+                // The handler runs all the same.
+                .on_span(|_, _| panic!("on_span, on purpose"))
                 .on_kind("mail", handle)
                 .start_kinds();
             let job = NewJob::new(key, Duration::ZERO, "12345");
-            queue
-                .schedule_job(job.kind("mail").queue("mails"))
-                .await
-                .unwrap();
+            let job = job.kind("mail").queue("mails").traceparent(TRACE);
+            queue.schedule_job(job).await.unwrap();
             let begun = Instant::now();
             while queue.count().await.unwrap().live > 0 {
                 assert!(begun.elapsed() < PATIENCE, "`{key}` does not end");
@@ -143,6 +145,7 @@ fn an_attempt_has_a_span() {
                 ("messaging.message.body.size", "5"),
                 ("job.kind", "mail"),
                 ("job.attempt", "1"),
+                ("job.traceparent", TRACE),
             ] {
                 assert_eq!(span.fields.field(name), Some(value), "{name}");
             }
@@ -153,6 +156,7 @@ fn an_attempt_has_a_span() {
             assert_eq!(end("error.type"), error.map(|it| it.0));
             assert_eq!(end("otel.status_description"), error.map(|it| it.1));
             assert_eq!(end("otel.status_code"), error.map(|_| "ERROR"));
+            assert_eq!(node.stats().panics, 1);
             assert!(node.stop(PATIENCE).await);
         }
     });

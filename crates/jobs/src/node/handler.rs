@@ -14,7 +14,7 @@ use tourbillon::time::timeout;
 
 use super::{
     Attempt, Blocked, Cause, Failure, Handler, Shared, errors::guarded, metrics::Planned,
-    run::Counted, span::AttemptSpan,
+    run::Counted, span::Spans, stats::Counters,
 };
 use crate::keeper;
 
@@ -114,8 +114,10 @@ async fn handle(
     handler: Arc<Handler>,
     attempt: Attempt,
     progress: Arc<Progress>,
+    spans: Spans,
+    counters: Arc<Counters>,
 ) -> Option<Result<(), Failure>> {
-    let span = AttemptSpan::new(&attempt);
+    let span = spans.make(&attempt, &counters);
     // The handler may panic before it returns its future, and the future may panic when it is
     // dropped. So drop it within this block, too.
     let handled = async {
@@ -174,7 +176,8 @@ async fn watch<S>(
             "the node has no handler of the kind `{kind}`"
         )));
     };
-    let handled = handle(handler, attempt, progress.clone());
+    let (spans, counters) = (shared.options.spans.clone(), shared.counters.clone());
+    let handled = handle(handler, attempt, progress.clone(), spans, counters);
     let mut task = shared.runtime.spawn(handled);
     let spawned = Instant::now();
     let mut wait = limit;

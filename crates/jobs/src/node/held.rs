@@ -407,6 +407,7 @@ mod tests {
             repeat: None,
             size,
             token: Token(token),
+            traceparent: None,
         }
     }
 

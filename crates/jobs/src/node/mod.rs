@@ -89,6 +89,9 @@ pub struct Attempt {
     pub due: Time,
     /// The moment of this attempt, as it was planned.
     pub at: Time,
+    /// The W3C `traceparent` of who added the job, if it carries one: see
+    /// [`NewJob::traceparent`](crate::NewJob::traceparent).
+    pub traceparent: Option<String>,
     interrupts: interrupt::Interrupts,
 }
 
@@ -225,6 +228,7 @@ pub struct NodeBuilder<S> {
     on_end: Option<Arc<OnEnd>>,
     on_blocked: Option<Arc<OnBlocked>>,
     on_error: Option<Arc<OnError>>,
+    spans: span::Spans,
     handlers: Handlers,
 }
 
@@ -395,6 +399,7 @@ impl<S: Store> NodeBuilder<S> {
             self.on_end.clone(),
             self.on_blocked.clone(),
             self.on_error.clone(),
+            self.spans.clone(),
         ));
         let counters = Arc::new(Counters::default());
         for (queue, _) in &self.queues {
@@ -456,6 +461,7 @@ impl<S: Store> Node<S> {
             on_end: None,
             on_blocked: None,
             on_error: None,
+            spans: Default::default(),
             handlers: Handlers::default(),
         }
     }

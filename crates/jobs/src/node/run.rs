@@ -160,6 +160,7 @@ pub(super) async fn run<S: Store>(
         token: held.token,
         due: held.due,
         at: held.at,
+        traceparent: held.traceparent.clone(),
         interrupts: place.interrupts(),
     };
     let (result, duration) = handler::call(&shared, attempt, planned).await;
@@ -328,6 +329,7 @@ mod tests {
             repeat: Some(Repeat::stored("no pattern".into(), "UTC".into())),
             size: 0,
             token: Token(1),
+            traceparent: None,
         };
         let backoff = Backoff {
             attempts: 2,

@@ -2,24 +2,60 @@
 
 use std::future::Future;
 
-use super::{Attempt, Failure};
+use super::{Attempt, Failure, stats::Counters};
 
 /// How a handler ended: `None` if its time limit was over.
 type Ended = Option<Result<(), Failure>>;
 
 #[cfg(feature = "tracing")]
 mod with {
+    use std::sync::Arc;
+
     use tracing::{Instrument, Span, field::Empty};
 
     use super::*;
-    use crate::node::{Cause, failure::Then, run::cut};
+    use crate::{
+        node::{Cause, NodeBuilder, errors::guarded, failure::Then, run::cut},
+        store::Store,
+    };
+
+    type OnSpan = dyn Fn(&Attempt, &Span) + Send + Sync;
+
+    impl<S: Store> NodeBuilder<S> {
+        /// Calls `f` with the span of each attempt before the handler runs in it. So `f` can make
+        /// the span a part of the trace that the job belongs to
+        /// ([`Attempt::traceparent`]): `tracing-opentelemetry` does not change the parent of a span
+        /// that has been entered.
+        ///
+        /// `f` runs in the task of the handler, and should not block. If it panics, the handler runs
+        /// all the same.
+        pub fn on_span(mut self, f: impl Fn(&Attempt, &Span) + Send + Sync + 'static) -> Self {
+            self.spans = Spans(Some(Arc::new(f)));
+            self
+        }
+    }
+
+    /// What makes the spans of a node's attempts.
+    #[derive(Clone, Default)]
+    pub(in crate::node) struct Spans(Option<Arc<OnSpan>>);
+
+    impl Spans {
+        /// Makes the span of an attempt, and tells the user of it.
+        pub(in crate::node) fn make(&self, attempt: &Attempt, counters: &Counters) -> AttemptSpan {
+            let span = AttemptSpan::new(attempt);
+            if let Some(on_span) = &self.0 {
+                guarded(counters, || on_span(attempt, &span.0));
+            }
+            span
+        }
+    }
 
     /// The span of an attempt. Its fields have the names of OpenTelemetry's semantic conventions
     /// for messaging, if these have one, and those that `tracing-opentelemetry` knows.
     pub(in crate::node) struct AttemptSpan(Span);
 
     impl AttemptSpan {
-        pub(in crate::node) fn new(attempt: &Attempt) -> Self {
+        fn new(attempt: &Attempt) -> Self {
             Self(tracing::info_span!(
                 target: "tourbillon_jobs::attempt",
                 parent: None,
@@ -38,6 +74,7 @@ mod with {
                 "job.kind" = %attempt.kind,
                 "job.attempt" = attempt.number,
                 "job.token" = %attempt.token,
+                "job.traceparent" = attempt.traceparent.as_deref(),
             ))
         }
 
@@ -73,13 +110,18 @@ mod with {
 mod without {
     use super::*;
 
+    #[derive(Clone, Default)]
+    pub(in crate::node) struct Spans;
+
+    impl Spans {
+        pub(in crate::node) fn make(&self, _: &Attempt, _: &Counters) -> AttemptSpan {
+            AttemptSpan
+        }
+    }
+
     pub(in crate::node) struct AttemptSpan;
 
     impl AttemptSpan {
-        pub(in crate::node) fn new(_: &Attempt) -> Self {
-            Self
-        }
-
         pub(in crate::node) fn within<F: Future>(&self, future: F) -> F {
             future
         }
@@ -89,6 +131,6 @@ mod without {
 }
 
 #[cfg(feature = "tracing")]
-pub(super) use self::with::AttemptSpan;
+pub(super) use self::with::Spans;
 #[cfg(not(feature = "tracing"))]
-pub(super) use self::without::AttemptSpan;
+pub(super) use self::without::Spans;

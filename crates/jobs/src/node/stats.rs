@@ -38,7 +38,7 @@ pub struct NodeStats {
     /// Of these, leases that ended before the node stopped: they ran out, or the node gave them up
     /// after an error of the store.
     pub leases_lost: u64,
-    /// Panics of `on_end`, `on_error` and `on_blocked`.
+    /// Panics of `on_end`, `on_error`, `on_blocked` and `on_span`.
     pub panics: u64,
     /// Failures of which `on_error` was not told: too many waited for it, or the node's runtime had
     /// ended.

@@ -61,9 +61,9 @@ const SESSION: &str = "
 const IS_ALIVE: &str = "
     SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1 AND granted)";
 
-/// The columns of versions 2, 3 and 4. Each statement locks one table only, so it
+/// The columns of versions 2 to 5. Each statement locks one table only, so it
 /// cannot wait in a circle with statements that use both.
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 2",
@@ -77,6 +77,7 @@ const COLUMNS: [&str; 12] = [
     "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS unique_for bigint",
     "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS until bigint",
     KEPT_CHECK,
+    "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS traceparent text",
 ];
 
 impl Postgres {
@@ -197,7 +198,7 @@ async fn steps(session: &Session) -> Result<(), StoreError> {
         make_index(session, name, index).await?;
     }
     session
-        .execute("UPDATE durable_version SET version = 4")
+        .execute("UPDATE durable_version SET version = 5")
         .await?;
     // The connection is also that of the statements that follow.
     session.execute("SET lock_timeout = 5000").await

@@ -59,7 +59,8 @@ pub(super) fn tables() -> String {
              priority smallint NOT NULL DEFAULT {DEFAULT_PRIORITY},
              queue text COLLATE \"C\" NOT NULL DEFAULT '{DEFAULT_QUEUE}',
              unique_for bigint,
-             until bigint
+             until bigint,
+             traceparent text
          );
          {KEPT_CHECK}
          CREATE INDEX IF NOT EXISTS durable_jobs_held ON durable_jobs (node)
@@ -179,9 +180,9 @@ pub(super) const END_FUNCTION: &str = "
     END $$;
 ";
 
-/// Adds jobs. `$1` to `$12`: keys, payloads, times, whether these are delays, patterns, zones,
+/// Adds jobs. `$1` to `$13`: keys, payloads, times, whether these are delays, patterns, zones,
 /// within which time of now the nodes are woken, from when other times were counted, kinds,
-/// priorities, queues, for how long each key is kept. No key may occur twice.
+/// priorities, queues, for how long each key is kept, contexts of traces. No key may occur twice.
 ///
 /// A key whose time is over gets the new job in the row that has kept it. Such rows are locked in
 /// the order of their keys, as in [`CANCEL`], and the others are then added in this order, so that
@@ -190,14 +191,15 @@ pub(super) const END_FUNCTION: &str = "
 pub(super) const SCHEDULE: &str = "
     WITH n AS MATERIALIZED (
              SELECT n.key, n.payload, n.pattern, n.zone, n.kind, n.priority, n.queue, n.unique_for,
+                 n.traceparent,
                  CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END AS at,
                  CASE WHEN n.is_delay THEN c.now ELSE n.counted END AS counted
              FROM (SELECT durable_now() AS now) AS c,
                  unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[],
                      $6::text[], $8::bigint[], $9::text[], $10::smallint[], $11::text[],
-                     $12::bigint[]) AS n
+                     $12::bigint[], $13::text[]) AS n
                      (key, payload, time, is_delay, pattern, zone, counted, kind, priority, queue,
-                         unique_for)),
+                         unique_for, traceparent)),
          free AS MATERIALIZED (
              SELECT key FROM durable_jobs
              WHERE key = ANY($1) AND coalesce(until <= durable_now(), false)
@@ -207,14 +209,15 @@ pub(super) const SCHEDULE: &str = "
              SET payload = n.payload, due = n.at, at = n.at, attempts = 0, pattern = n.pattern,
                  zone = n.zone, error = NULL, dead = false, node = NULL, token = NULL,
                  running = false, counted = n.counted, kind = n.kind, priority = n.priority,
-                 queue = n.queue, unique_for = n.unique_for, until = NULL
+                 queue = n.queue, unique_for = n.unique_for, until = NULL,
+                 traceparent = n.traceparent
              FROM n, free WHERE n.key = free.key AND j.key = free.key
              RETURNING j.key, j.at),
          added AS (
              INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted, kind,
-                 priority, queue, unique_for)
+                 priority, queue, unique_for, traceparent)
              SELECT n.key, n.payload, n.at, n.at, n.pattern, n.zone, n.counted, n.kind,
-                 n.priority, n.queue, n.unique_for
+                 n.priority, n.queue, n.unique_for, n.traceparent
              FROM n WHERE NOT EXISTS (SELECT FROM free WHERE free.key = n.key COLLATE \"C\")
              ORDER BY n.key COLLATE \"C\"
              ON CONFLICT DO NOTHING
@@ -268,7 +271,7 @@ pub(super) const LOCKED: &str = "
 /// Grants a lease. `$1`: the length of the lease.
 pub(super) const REGISTER: &str = "
     INSERT INTO durable_nodes (node, until, counted, version)
-    SELECT nextval('durable_numbers'), c.now + $1, c.now, 4 FROM (SELECT durable_now() AS now) AS c
+    SELECT nextval('durable_numbers'), c.now + $1, c.now, 5 FROM (SELECT durable_now() AS now) AS c
     RETURNING node, durable_now()";
 
 /// Renews a lease. `$1`, `$2`: node, the length of the lease. A lease that ran out is over, even if
@@ -332,7 +335,7 @@ macro_rules! hold {
     FROM lease WHERE j.key = ANY (ARRAY(SELECT key FROM free))
     RETURNING j.key, j.due, j.at, j.attempts::bigint, j.pattern, j.zone,
         octet_length(j.payload)::bigint, j.token, j.kind, j.priority::bigint,
-        j.queue"
+        j.queue, j.traceparent"
     };
 }
 
@@ -436,7 +439,7 @@ pub(super) const NOW: &str = "SELECT durable_now()";
 pub(super) const LIST: &str = "
     SELECT j.key, substr(j.payload, 1, $5::integer), j.due, j.at, j.attempts::bigint, j.pattern,
         j.zone, left(j.error, $5::integer), j.dead, j.running, j.kind,
-        j.priority::bigint, j.queue
+        j.priority::bigint, j.queue, j.traceparent
     FROM durable_jobs j
     WHERE strpos(j.key, $1) > 0 AND j.key > $2 AND ($3::boolean IS NULL OR j.dead = $3)
         AND ($6::text IS NULL OR j.kind = $6) AND ($7::text IS NULL OR j.queue = $7)
@@ -446,7 +449,7 @@ pub(super) const LIST: &str = "
 /// Finds a job. `$1`: key.
 pub(super) const FIND: &str = "
     SELECT j.key, j.payload, j.due, j.at, j.attempts::bigint, j.pattern, j.zone, j.error, j.dead,
-        j.running, j.kind, j.priority::bigint, j.queue
+        j.running, j.kind, j.priority::bigint, j.queue, j.traceparent
     FROM durable_jobs j WHERE j.key = $1 AND j.until IS NULL";
 
 /// Finds until when a key is taken. `$1`: key. Returns when its job is due or, if that is done, when
@@ -507,7 +510,7 @@ pub(super) const DONE: &str = "
     kept AS (
         UPDATE durable_jobs j
         SET payload = '', dead = true, until = c.now + j.unique_for, counted = c.now, error = NULL,
-            node = NULL, token = NULL, running = false
+            node = NULL, token = NULL, running = false, traceparent = NULL
         FROM n, (SELECT durable_now() AS now) AS c
         WHERE j.key = n.key AND j.token = n.token AND j.unique_for IS NOT NULL
         RETURNING j.key, n.token),

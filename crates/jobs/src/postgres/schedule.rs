@@ -44,9 +44,11 @@ pub(super) fn is_queue() -> String {
 /// How the function adds a job. `true` is the answer that it did.
 const ADD: &str = "
     LOOP
-        INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue, unique_for)
+        INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue, unique_for,
+                traceparent)
             VALUES (jobs_schedule.key, data, micros, micros, CASE WHEN at IS NULL THEN clock END,
-                jobs_schedule.kind, jobs_schedule.priority, jobs_schedule.queue, kept)
+                jobs_schedule.kind, jobs_schedule.priority, jobs_schedule.queue, kept,
+                jobs_schedule.traceparent)
             ON CONFLICT DO NOTHING;
         EXIT WHEN FOUND;
         -- A job that is done may have kept the key until now.
@@ -72,16 +74,19 @@ const REPLACE: &str = "
                     counted = CASE WHEN jobs_schedule_or_replace.at IS NULL THEN clock END,
                     kind = jobs_schedule_or_replace.kind,
                     priority = jobs_schedule_or_replace.priority,
-                    queue = jobs_schedule_or_replace.queue, unique_for = kept, until = NULL
+                    queue = jobs_schedule_or_replace.queue, unique_for = kept, until = NULL,
+                    traceparent = jobs_schedule_or_replace.traceparent
                 WHERE j.key = jobs_schedule_or_replace.key;
             answer := CASE WHEN was_running THEN 'running' WHEN was_done THEN 'created'
                 ELSE 'replaced' END;
             EXIT;
         END IF;
-        INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue, unique_for)
+        INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue, unique_for,
+                traceparent)
             VALUES (jobs_schedule_or_replace.key, data, micros, micros,
                 CASE WHEN at IS NULL THEN clock END, jobs_schedule_or_replace.kind,
-                jobs_schedule_or_replace.priority, jobs_schedule_or_replace.queue, kept)
+                jobs_schedule_or_replace.priority, jobs_schedule_or_replace.queue, kept,
+                jobs_schedule_or_replace.traceparent)
             ON CONFLICT DO NOTHING;
         IF FOUND THEN
             answer := 'created';
@@ -150,6 +155,11 @@ BEGIN
         RAISE EXCEPTION 'nodes of an earlier version keep no keys of jobs; upgrade or stop them'
             USING ERRCODE = '55000';
     END IF;
+    IF traceparent COLLATE "C" !~ '^[0-9a-f]{{2}}-[0-9a-f]{{32}}-[0-9a-f]{{16}}-[0-9a-f]{{2}}$'
+        OR traceparent COLLATE "C" ~ '^ff|-0{{32}}-|-0{{16}}-' THEN
+        RAISE EXCEPTION 'a traceparent has 2, 32, 16 and 2 digits from 0 to f, and is not zero'
+            USING ERRCODE = '22023';
+    END IF;
     IF payload IS NOT NULL AND bytes IS NOT NULL THEN
         RAISE EXCEPTION 'give one of payload and bytes' USING ERRCODE = '22023';
     END IF;
@@ -186,7 +196,10 @@ const EARLIER: &str = "
     ARRAY[
         'jobs_schedule(text, text, timestamptz, interval, bytea)',
         'jobs_schedule(text, text, timestamptz, interval, bytea, text, integer, text)',
-        'jobs_schedule_or_replace(text, text, timestamptz, interval, bytea, text, integer, text)']";
+        'jobs_schedule(text, text, timestamptz, interval, bytea, text, integer, text, interval)',
+        'jobs_schedule_or_replace(text, text, timestamptz, interval, bytea, text, integer, text)',
+        'jobs_schedule_or_replace(text, text, timestamptz, interval, bytea, text, integer, text, \
+            interval)']";
 
 /// Returns what to do if something uses a function of an earlier version, which cannot be removed
 /// then.
@@ -244,7 +257,8 @@ pub(super) fn functions() -> String {
         "key text, payload text DEFAULT NULL, at timestamptz DEFAULT NULL,
              delay interval DEFAULT NULL, bytes bytea DEFAULT NULL,
              kind text DEFAULT '', priority integer DEFAULT {DEFAULT_PRIORITY},
-             queue text DEFAULT '{DEFAULT_QUEUE}', unique_for interval DEFAULT NULL"
+             queue text DEFAULT '{DEFAULT_QUEUE}', unique_for interval DEFAULT NULL,
+             traceparent text DEFAULT NULL"
     );
     format!(
         "SELECT set_config('search_path', quote_ident(nspname) || ', pg_temp', true)

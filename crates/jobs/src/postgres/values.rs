@@ -65,6 +65,7 @@ pub(super) struct Jobs<'a> {
     pub(super) priorities: Vec<i16>,
     pub(super) queues: Vec<&'a str>,
     pub(super) unique_for: Vec<Option<i64>>,
+    pub(super) traceparents: Vec<Option<&'a str>>,
     pub(super) times: Times<'a>,
 }
 
@@ -76,12 +77,13 @@ impl<'a> Jobs<'a> {
         self.priorities.push(job.priority.into());
         self.queues.push(&job.queue);
         self.unique_for.push(job.kept().map(micros));
+        self.traceparents.push(job.traceparent.as_deref());
         self.times.push(&job.when, moment);
     }
 
     /// Returns the parameters of a statement that adds these jobs. `soon`: within which time of now
     /// the nodes are woken.
-    pub(super) fn values<'b>(&'b self, soon: &'b i64) -> [&'b (dyn ToSql + Sync); 12] {
+    pub(super) fn values<'b>(&'b self, soon: &'b i64) -> [&'b (dyn ToSql + Sync); 13] {
         [
             &self.keys,
             &self.payloads,
@@ -95,6 +97,7 @@ impl<'a> Jobs<'a> {
             &self.priorities,
             &self.queues,
             &self.unique_for,
+            &self.traceparents,
         ]
     }
 }

@@ -17,7 +17,7 @@ use crate::{
 /// The script that adds jobs. See [`Scripts::schedule`](super::scripts::Scripts::schedule).
 pub(super) const SCHEDULE: &str = "
 local has_lane, keeps = false, false
-for i = 2, #ARGV, 11 do
+for i = 2, #ARGV, 12 do
     has_lane = has_lane or lane_of({kind = ARGV[i + 2], priority = tonumber(ARGV[i + 3]),
         queue = ARGV[i + 4]})
     keeps = keeps or ARGV[i + 5] ~= ''
@@ -26,14 +26,14 @@ if has_lane and not has_kinds() or keeps and not has_kept() then
     return false
 end
 local answers = {}
-for i = 2, #ARGV, 11 do
+for i = 2, #ARGV, 12 do
     local key = ARGV[i]
     local other, answer = read(key), 1
     local taken = other and other.at or kept_until(key)
     if taken and ARGV[1] == '0' then
         table.insert(answers, {0, taken})
     else
-        local at, counted = moment(ARGV[i + 6], ARGV[i + 7], ARGV[i + 8])
+        local at, counted = moment(ARGV[i + 7], ARGV[i + 8], ARGV[i + 9])
         -- The first write needs memory, so that the server can refuse it.
         redis.call('HSET', payloads, key, ARGV[i + 1])
         redis.call('ZADD', keys, 0, key)
@@ -44,9 +44,9 @@ for i = 2, #ARGV, 11 do
             redis.call('ZREM', free_of(lane_of(other)), key)
         end
         offer({key = key, due = at, at = at, counted = counted, attempts = 0,
-            pattern = text(ARGV[i + 9]), zone = text(ARGV[i + 10]), error = false,
+            pattern = text(ARGV[i + 10]), zone = text(ARGV[i + 11]), error = false,
             kind = ARGV[i + 2], priority = tonumber(ARGV[i + 3]), queue = ARGV[i + 4],
-            unique = tonumber(ARGV[i + 5]) or false})
+            unique = tonumber(ARGV[i + 5]) or false, trace = text(ARGV[i + 6])})
         table.insert(answers, {answer, at})
     end
 end
@@ -111,6 +111,7 @@ impl Redis {
                     priority.as_bytes(),
                     queue,
                     unique_for,
+                    job.traceparent.as_deref().unwrap_or_default().as_bytes(),
                 ];
                 (first, &job.when)
             });

@@ -186,19 +186,20 @@ local function read(key)
     end
     local job = {key = key}
     job.due, job.at, job.attempts, job.pattern, job.zone, job.error, job.dead, job.node, job.token,
-        job.running, job.counted, job.kind, job.priority, job.queue, job.unique
+        job.running, job.counted, job.kind, job.priority, job.queue, job.unique, job.trace
         = cmsgpack.unpack(packed)
-    -- Version 1 had no such time, version 2 no lanes, and version 3 kept no keys.
+    -- Version 1 had no such time, version 2 no lanes, version 3 kept no keys, and version 4 had no
+    -- contexts of traces.
     job.counted, job.kind = job.counted or false, job.kind or ''
     job.priority, job.queue = job.priority or DEFAULT, job.queue or 'QUEUE'
-    job.unique = job.unique or false
+    job.unique, job.trace = job.unique or false, job.trace or false
     return job
 end
 
 local function write(job)
     redis.call('HSET', jobs, job.key, cmsgpack.pack(job.due, job.at, job.attempts, job.pattern,
         job.zone, job.error, job.dead, job.node, job.token, job.running, count(job.counted),
-        job.kind, job.priority, job.queue, job.unique))
+        job.kind, job.priority, job.queue, job.unique, job.trace))
 end
 
 -- Writes a job without a holder. The nodes learn of it at the end if it is due soon.
@@ -257,6 +258,6 @@ local function shown(job, most)
         reason = reason and beginning(reason, most)
     end
     return {job.key, payload, job.due, job.at, job.attempts, job.pattern, job.zone, reason,
-        job.dead, job.running, job.kind, job.priority, job.queue}
+        job.dead, job.running, job.kind, job.priority, job.queue, job.trace}
 end
 ";

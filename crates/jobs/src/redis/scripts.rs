@@ -57,7 +57,8 @@ return {tonumber(redis.call('GET', version)), now}
 /// Makes the store, or brings one of an earlier version to this one. Version 2 has the same keys but
 /// those of lanes, and version 1 three less. They pack jobs without kind, priority and queue, and
 /// version 1 without the time from which they were counted; they ignore what they do not know.
-/// Version 3 packs them without the time for which a key is kept.
+/// Version 3 packs them without the time for which a key is kept, and version 4 without the context
+/// of a trace.
 migrate: "
 if tonumber(redis.call('GET', version) or 0) < tonumber(ARGV[1]) then
     redis.call('SET', version, ARGV[1])
@@ -68,12 +69,12 @@ return {tonumber(redis.call('GET', version)), now}
 ",
 
 /// Adds jobs. Arguments: 1 to replace those of their keys, or 0, and for each job: key, payload,
-/// kind, priority, queue, for how long its key is kept, time, whether this is a delay, from when the
-/// time was counted, pattern, zone. Answers for each whether there is another job of its key, or it
-/// is kept (0), it was added (1), it has replaced one (2), or one that ran (3), and with the time of
-/// the job that is there now, or at which the key is free. Adds none and answers with nothing if one
-/// is of another lane than the default, and kinds are not admitted yet; likewise for keys that are
-/// to be kept.
+/// kind, priority, queue, for how long its key is kept, the context of a trace, time, whether this
+/// is a delay, from when the time was counted, pattern, zone. Answers for each whether there is
+/// another job of its key, or it is kept (0), it was added (1), it has replaced one (2), or one
+/// that ran (3), and with the time of the job that is there now, or at which the key is free. Adds
+/// none and answers with nothing if one is of another lane than the default, and kinds are not
+/// admitted yet; likewise for keys that are to be kept.
 schedule: SCHEDULE,
 
 /// Moves jobs. For each job: key, time, whether this is a delay, from when the time was counted,
@@ -311,7 +312,7 @@ for _, lane in ipairs(wanted) do
             redis.call('ZADD', held, ARGV[1], key)
             table.insert(found, {key, job.due, job.at, job.attempts, job.pattern, job.zone,
                 redis.call('HSTRLEN', payloads, key), job.token, job.kind, job.priority,
-                job.queue})
+                job.queue, job.trace})
         else
             dropped = dropped + 1
         end

@@ -430,6 +430,7 @@ mod tests {
             repeat: None,
             size: 0,
             token: Token(0),
+            traceparent: None,
         };
         let hold = |state: &mut State| state.hold(1, &job);
         assert!(hold(&mut old) < hold(&mut new.lock()));

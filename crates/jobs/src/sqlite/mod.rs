@@ -276,7 +276,7 @@ impl Store for Sqlite {
                 let mut read = base.prepare_cached(&format!(
                     "SELECT key, coalesce(substr(payload, 1, ?4), x''), due, at, attempts, pattern,
                          zone, substr(error, 1, ?4), dead, 0, kind, priority,
-                         queue
+                         queue, traceparent
                      FROM jobs
                      WHERE {dead} AND key > ?1 AND instr(key, ?2) > 0
                          AND kind = coalesce(?5, kind) AND queue = coalesce(?6, queue)

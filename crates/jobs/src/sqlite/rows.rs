@@ -29,7 +29,8 @@ CREATE TABLE jobs (
     kind TEXT NOT NULL DEFAULT '',
     priority INTEGER NOT NULL DEFAULT 4,
     queue TEXT NOT NULL DEFAULT 'default',
-    unique_for INTEGER
+    unique_for INTEGER,
+    traceparent TEXT
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX jobs_by_lane ON jobs (queue, kind, priority, at) WHERE dead = 0;
 CREATE INDEX jobs_dead ON jobs (key) WHERE dead = 1;
@@ -73,13 +74,18 @@ const FROM_3: &str = "
 ALTER TABLE jobs ADD COLUMN unique_for INTEGER;
 ";
 
+/// Brings tables of version 4 to version 5, with the contexts of traces.
+const FROM_4: &str = "
+ALTER TABLE jobs ADD COLUMN traceparent TEXT;
+";
+
 /// The columns of [`row::job`]. Whether an attempt runs is not in the file.
 const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone, error, dead, 0, kind, \
-                       priority, queue";
+                       priority, queue, traceparent";
 
 /// The columns of [`row::held`]. The token is not in the file.
-pub(super) const HELD: &str =
-    "key, due, at, attempts, pattern, zone, length(payload), 0, kind, priority, queue";
+pub(super) const HELD: &str = "key, due, at, attempts, pattern, zone, length(payload), 0, kind, \
+                               priority, queue, traceparent";
 
 /// Finds jobs, in order, which were counted from times after `?1`, or from `?1` and have keys after
 /// `?2`. `?3`: how many at most.
@@ -145,9 +151,10 @@ pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
     let make = match version {
         StoreError::TABLES => return Ok(()),
         0 => &[TABLES, KEPT][..],
-        1 => &[FROM_1, FROM_2, FROM_3, KEPT],
-        2 => &[FROM_2, FROM_3, KEPT],
-        3 => &[FROM_3, KEPT],
+        1 => &[FROM_1, FROM_2, FROM_3, KEPT, FROM_4],
+        2 => &[FROM_2, FROM_3, KEPT, FROM_4],
+        3 => &[FROM_3, KEPT, FROM_4],
+        4 => &[FROM_4],
         other => return Err(StoreError::Version(other)),
     };
     let change = base.transaction().map_err(failed)?;
@@ -192,7 +199,7 @@ pub(super) fn insert(
     let mut statement = base.prepare_cached(
         "INSERT INTO jobs VALUES
              (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0, :counted, :kind,
-              :priority, :queue, :unique_for)
+              :priority, :queue, :unique_for, :traceparent)
          ON CONFLICT DO NOTHING",
     )?;
     let added = statement.execute(named_params! {
@@ -206,6 +213,7 @@ pub(super) fn insert(
         ":priority": job.priority,
         ":queue": job.queue,
         ":unique_for": job.kept().map(micros),
+        ":traceparent": job.traceparent,
     })?;
     Ok(added == 1)
 }

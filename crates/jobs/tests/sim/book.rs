@@ -114,6 +114,7 @@ impl Book {
                 (_, true) => State::Running,
                 _ => State::Waiting,
             },
+            traceparent: row.new.traceparent.clone(),
         })
     }
 
@@ -184,6 +185,7 @@ impl Book {
                 repeat: row.new.when.repeat().cloned(),
                 size: row.new.payload.len(),
                 token,
+                traceparent: row.new.traceparent.clone(),
             }
         };
         found.into_iter().map(hold).collect()

@@ -68,7 +68,8 @@ struct Args {
     #[arg(long, conflicts_with = "store")]
     migrate: bool,
     /// Shell command for each job. It gets the payload on its standard input, and the variables
-    /// JOB_KEY, JOB_KIND, JOB_QUEUE, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried
+    /// JOB_KEY, JOB_KIND, JOB_QUEUE, JOB_ATTEMPT and JOB_TOKEN, and TRACEPARENT if the job carries
+    /// the context of a trace. If it fails, the job is tried
     /// again. Without a command, each job prints a line.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,

@@ -374,7 +374,7 @@ fn a_full_disk_keeps_no_store_of_an_earlier_version_from_being_opened() {
     assert_eq!(open_by(full, &crashed.store()), None);
     let base = rusqlite::Connection::open(crashed.store()).unwrap();
     let version = base.pragma_query_value(None, "user_version", |row| row.get(0));
-    assert_eq!(version, Ok(4_i64));
+    assert_eq!(version, Ok(5_i64));
 }
 
 /// The variable that says that the files of this process may not grow beyond a limit.

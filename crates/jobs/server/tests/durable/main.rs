@@ -47,6 +47,7 @@ mod sql;
 #[cfg(feature = "postgres")]
 mod sql_replace;
 mod support;
+mod trace;
 #[cfg(feature = "postgres")]
 mod transactions;
 mod version;

@@ -66,7 +66,7 @@ async fn is_migrated(other: &Client) {
         (SELECT count(*) FROM pg_attribute
             WHERE attname IN
             ('counted', 'kind', 'priority', 'queue', 'version', 'has_kinds', 'paused', 'unique_for',
-            'until', 'has_kept')
+            'until', 'has_kept', 'traceparent')
             AND attrelid IN
             ('durable_jobs'::regclass, 'durable_nodes'::regclass, 'durable_version'::regclass)),
         (SELECT count(*) FROM pg_proc WHERE proname IN
@@ -79,7 +79,7 @@ async fn is_migrated(other: &Client) {
         (SELECT version FROM durable_version)";
     let found = other.query_one(count, &[]).await.unwrap();
     let found: Vec<i64> = (0..5).map(|column| found.get(column)).collect();
-    assert_eq!(found, [13, 9, 1, 4, 4]);
+    assert_eq!(found, [14, 9, 1, 4, 5]);
 }
 
 /// What a node of version 1 asks for to run a job, one statement after the other. One of version 2
@@ -192,7 +192,7 @@ fn a_migration_waits_for_no_transaction_in_a_circle() {
             // Once more.
             let back = "ALTER TABLE durable_jobs DROP COLUMN counted, DROP COLUMN kind,
                     DROP COLUMN priority, DROP COLUMN queue, DROP COLUMN unique_for,
-                    DROP COLUMN until;
+                    DROP COLUMN until, DROP COLUMN traceparent;
                 DROP TRIGGER durable_refuse_lease ON durable_nodes;
                 ALTER TABLE durable_nodes DROP COLUMN counted, DROP COLUMN version;
                 ALTER TABLE durable_version DROP COLUMN has_kinds, DROP COLUMN paused,
@@ -251,7 +251,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
         other.batch_execute(KILLS).await.unwrap();
         // The columns, the functions, the first index. It is incomplete then, and removed, and made
         // anew. Then the others, likewise, and the version.
-        for statement in (1..=20).chain([22, 22, 22, 22]) {
+        for statement in (1..=21).chain([23, 23, 23, 23]) {
             let again = format!(
                 "SELECT setval('statements', 1, false); UPDATE victim SET kill_at = {statement}"
             );
@@ -260,7 +260,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
             assert!(!matches!(error, StoreError::Version(_)), "{error}");
             let version = other.query_one("SELECT version FROM durable_version", &[]);
             assert_eq!(version.await.unwrap().get::<_, i64>(0), 1);
-            if statement == 20 {
+            if statement == 21 {
                 until(&other, BEGUN).await;
             }
         }

@@ -87,7 +87,7 @@ fn metrics(addr: &str) -> String {
 
 /// Returns a command of the shell that writes what `command` prints to a file, which is whole once
 /// it is there.
-fn into(command: &str, result: &Path) -> String {
+pub fn into(command: &str, result: &Path) -> String {
     format!(
         "{command} > '{0}.new' && mv '{0}.new' '{0}'",
         result.display()

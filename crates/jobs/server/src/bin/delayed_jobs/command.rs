@@ -161,6 +161,14 @@ pub async fn run(command: String, mut attempt: Attempt) -> Result<(), Failure> {
         .env("JOB_QUEUE", &attempt.queue)
         .env("JOB_ATTEMPT", attempt.number.to_string())
         .env("JOB_TOKEN", attempt.token.to_string())
+        // What this program itself was started in is not the context of the job.
+        .env_remove("TRACEPARENT")
+        .envs(
+            attempt
+                .traceparent
+                .as_ref()
+                .map(|trace| ("TRACEPARENT", trace)),
+        )
         .stdin(Stdio::piped())
         // Its own process group keeps it from receiving Ctrl-C, which a terminal sends to the
         // whole foreground group.

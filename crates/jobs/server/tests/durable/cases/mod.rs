@@ -8,6 +8,7 @@ mod observed;
 mod priorities;
 mod queues;
 mod replace;
+mod traces;
 mod unique;
 
 use std::time::Duration;
@@ -95,6 +96,8 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         observed::an_attempt_that_never_ended_is_told,
         observed::times_of_attempts_are_measured,
         observed::an_attempt_that_is_replaced_is_counted,
+        traces::a_job_carries_its_traceparent,
+        traces::a_job_that_is_done_leaves_no_traceparent,
         jobs::jobs_are_listed_by_their_keys,
         jobs::a_list_has_the_beginnings_of_large_jobs,
     }
