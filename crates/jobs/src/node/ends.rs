@@ -100,7 +100,9 @@ impl Ends {
     ) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
         tasks.spawn(async move {
-            serve(store, &counters, receiver).await;
+            // This future is large. Without a box, each move of the task would need that much
+            // stack.
+            Box::pin(serve(store, &counters, receiver)).await;
             drop(kept);
         });
         Self(sender)

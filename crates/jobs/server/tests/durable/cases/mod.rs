@@ -11,7 +11,7 @@ mod replace;
 mod traces;
 mod unique;
 
-use std::time::Duration;
+use std::{pin::Pin, time::Duration};
 
 use tourbillon_jobs::{
     Attempt, Backoff, Node, Queue, QueueError,
@@ -31,11 +31,19 @@ fn quick(attempts: u32) -> Backoff {
     }
 }
 
+/// Makes the future of a case on the heap. Without optimization, each future of `all` would have a
+/// place of its own on the stack, and the threads of tests have 2 MiB.
+fn on_heap<'a, F: Future<Output = ()> + 'a>(
+    case: impl FnOnce() -> F,
+) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+    Box::pin(case())
+}
+
 /// Runs each case, and prints its name, so that a hang shows where it is.
 macro_rules! run_each {
     ($queue:ident: $($module:ident::$case:ident,)*) => {
         $(eprintln!("{}", stringify!($case));
-        $module::$case(&$queue).await;)*
+        on_heap(|| $module::$case(&$queue)).await;)*
     };
 }
 
