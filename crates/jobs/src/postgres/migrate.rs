@@ -26,10 +26,9 @@ use super::{
     connection::{Link, Session},
     kinds::{self, FUNCTIONS},
     open::{check_version, make, version},
-    pause,
-    rows::{END_FUNCTION, INDEXES, KEPT_CHECK},
-    schedule,
+    pause, schedule,
     servers::Servers,
+    tables::{END_FUNCTION, INDEXES, KEPT_CHECK},
     values::get,
 };
 use crate::{

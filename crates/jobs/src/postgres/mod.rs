@@ -14,6 +14,7 @@ mod schedule;
 #[cfg(feature = "tls")]
 mod secure;
 mod servers;
+mod tables;
 mod values;
 
 use std::{

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{LOCKS, Postgres, connection::Link, rows, servers::Servers, values::get};
+use super::{LOCKS, Postgres, connection::Link, rows, servers::Servers, tables, values::get};
 use crate::{
     remote::{Clock, listen},
     store::{Changed, StoreError},
@@ -13,10 +13,10 @@ use crate::{
 
 /// Returns the version of the tables, or `None` if there are none.
 pub(super) async fn version(link: &Link) -> Result<Option<i64>, StoreError> {
-    if !get::<bool>(&link.query_one(rows::HAS_TABLES, &[]).await?, 0)? {
+    if !get::<bool>(&link.query_one(tables::HAS_TABLES, &[]).await?, 0)? {
         return Ok(None);
     }
-    let found = link.query(rows::VERSION, &[]).await?;
+    let found = link.query(tables::VERSION, &[]).await?;
     let version = found.first().map(|row| get(row, 0)).transpose()?;
     Ok(Some(version.unwrap_or(0)))
 }
@@ -31,7 +31,7 @@ pub(super) async fn check_version(link: &Link) -> Result<(), StoreError> {
 
 /// Makes the tables, unless another program makes them at the same time.
 pub(super) async fn make(link: &Link) -> Result<(), StoreError> {
-    let made = link.execute(&rows::tables()).await;
+    let made = link.execute(&tables::all()).await;
     if made.is_err() {
         // It fails if the connection is lost.
         let _ = link.execute("ROLLBACK").await;

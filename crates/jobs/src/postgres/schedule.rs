@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     connection::Link,
-    rows::MAKING,
+    tables::MAKING,
     values::{get, soon},
 };
 use crate::{

@@ -24,6 +24,8 @@ mod postgres;
 #[cfg(feature = "postgres")]
 mod postgres_data;
 #[cfg(feature = "postgres")]
+mod postgres_earlier;
+#[cfg(feature = "postgres")]
 mod postgres_hosts;
 #[cfg(feature = "postgres")]
 mod postgres_locks;
