@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod handlers;
+mod interrupts;
 
 use std::{
     fs::{self, File},
