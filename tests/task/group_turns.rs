@@ -14,7 +14,7 @@ use std::{
 use crate::common::{skip, spin};
 use futures_lite::AsyncReadExt;
 use tourbillon::{
-    Runtime,
+    Handle, Runtime,
     flight::Event,
     net::UnixStream,
     runtime::Builder,
@@ -104,6 +104,50 @@ fn what_a_look_brings_does_not_wait_for_the_rest_of_a_turn() {
     assert!(polls <= 4, "{polls} polls, and a turn has four at most");
 }
 
+/// Makes the worker time each of its jobs, by a stall whose job nobody knows. To be called by a task.
+/// Returns how many jobs the task has been, or `None` if the worker looks at sockets after each job,
+/// as under a sanitizer: then no job is unknown.
+async fn jobs_are_timed(handle: &Handle) -> Option<u64> {
+    let mut polls = 1;
+    // A long job right after a short one: nobody sees which of both takes the time.
+    let is_unknown = || {
+        let stalls = handle.recent_stalls();
+        stalls.iter().any(|recent| recent.stall.job.is_none())
+    };
+    let mut rounds = 0;
+    while !is_unknown() {
+        if rounds == 300 {
+            return None;
+        }
+        rounds += 1;
+        yield_now().await;
+        yield_now().await;
+        spin(Duration::from_millis(10));
+        yield_now().await;
+        polls += 3;
+    }
+    Some(polls)
+}
+
+const NONE_IS_UNKNOWN: &str = "the shortest job takes two thirds of a turn";
+
+#[test]
+fn a_worker_that_times_its_jobs_looks_at_sockets_as_often() {
+    let default = Group::builder("default").shares(10_000);
+    let mut builder = Builder::new();
+    let builder = builder.worker_threads(1).default_group(default);
+    let builder = builder.stall_threshold(Duration::from_millis(5));
+    let runtime = builder.rescue_latency(Duration::MAX).build().unwrap();
+    let stalls = Group::builder("stalls").build_on(runtime.handle()).unwrap();
+    let handle = runtime.handle().clone();
+    let timed = stalls.spawn(async move { jobs_are_timed(&handle).await });
+    if runtime.block_on(timed).unwrap().is_none() {
+        return skip(NONE_IS_UNKNOWN);
+    }
+    let polls = polls_until_read(&runtime, SHORT_POLL);
+    assert!(polls <= 4, "{polls} polls, and a turn has four at most");
+}
+
 /// After a stall whose job is not known, the worker reads the clock before it runs each job. By then
 /// it has taken the job.
 #[test]
@@ -117,24 +161,7 @@ fn jobs_that_are_timed_after_a_stall_count_for_their_group() {
     let batch = Group::builder("batch").build_on(runtime.handle()).unwrap();
     let handle = runtime.handle().clone();
     let polls = runtime.block_on(batch.spawn(async move {
-        let mut polls = 1;
-        // A long job right after a short one: nobody sees which of both takes the time.
-        let is_unknown = || {
-            let stalls = handle.recent_stalls();
-            stalls.iter().any(|recent| recent.stall.job.is_none())
-        };
-        let mut rounds = 0;
-        while !is_unknown() {
-            if rounds == 300 {
-                return None;
-            }
-            rounds += 1;
-            yield_now().await;
-            yield_now().await;
-            spin(Duration::from_millis(10));
-            yield_now().await;
-            polls += 3;
-        }
+        let mut polls = jobs_are_timed(&handle).await?;
         for _ in 0..20 {
             spin(Duration::from_millis(2));
             yield_now().await;
@@ -143,8 +170,7 @@ fn jobs_that_are_timed_after_a_stall_count_for_their_group() {
         Some(polls)
     }));
     let Some(polls) = polls.unwrap() else {
-        // The worker looks at sockets after each job, as under a sanitizer, so no job is unknown.
-        return skip("the shortest job takes two thirds of a turn");
+        return skip(NONE_IS_UNKNOWN);
     };
     // The last job is counted when the worker takes the next one.
     runtime.block_on(runtime.spawn(async {})).unwrap();

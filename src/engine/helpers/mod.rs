@@ -241,6 +241,7 @@ impl Worker<'_> {
                 core.shared.ensure_reserve();
                 // It was in reserve, and not in a job: restart its own heartbeat here.
                 self.in_loop = InLoop::at(shared.clock.real(), self.tick);
+                self.looked = self.in_loop;
                 return true;
             }
             // Nothing to do: back to the reserve.

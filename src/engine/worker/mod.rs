@@ -95,8 +95,11 @@ pub(crate) struct Worker<'a> {
     timers_since_poll: u64,
     /// What the clock showed when the worker last looked whether timers are due, in ns.
     fired_at: u64,
-    /// When this worker was last in its loop.
+    /// When this worker was last in its loop, or began a job that it timed.
     pub(crate) in_loop: InLoop,
+    /// When this worker was last in its loop. What waits for a look at sockets and timers waits
+    /// from here on.
+    pub(crate) looked: InLoop,
     /// In a `block_on` of a current-thread runtime: the state of that call. The loop returns when
     /// its future is woken.
     pub(crate) root: Option<Arc<Blocked>>,
@@ -272,6 +275,7 @@ impl<'a> Worker<'a> {
             timers_since_poll: 0,
             fired_at: 0,
             in_loop: InLoop::at(shared.clock.real(), tick),
+            looked: InLoop::default(),
             root: None,
             duty: Duty::Active,
             search: Search::beginning_at(core.index),
@@ -485,6 +489,7 @@ impl<'a> Worker<'a> {
         // A job that has begun already is charged at its end.
         if ran == self.tick {
             self.end_job(self.in_loop.at);
+            self.looked = self.in_loop;
         }
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);

@@ -240,6 +240,7 @@ impl Worker<'_> {
             }
         }
         self.in_loop = InLoop::at(now, self.tick);
+        self.looked = self.in_loop;
         self.shared.clock.note_look(now);
         // 5. After a sleep the worker begins a new search, and the alarm learns how often it
         //    returns.

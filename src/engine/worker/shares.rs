@@ -47,11 +47,11 @@ impl<'a> Worker<'a> {
         job
     }
 
-    /// Returns whether a turn has passed since the worker was in its loop, or less of it is left
-    /// than half of a job takes.
+    /// Returns whether a turn has passed since the worker last looked, or less of it is left than
+    /// half of a job takes.
     fn is_time_to_look(&self, groups: &Table, now: u64) -> bool {
-        let away = now.saturating_sub(self.in_loop.at);
-        let jobs = self.tick.saturating_sub(self.in_loop.jobs).max(1);
+        let away = now.saturating_sub(self.looked.at);
+        let jobs = self.tick.saturating_sub(self.looked.jobs).max(1);
         let half_a_job = away / jobs / 2;
         // On a clock that was ever paused, all must depend on the program alone.
         away + half_a_job >= turns::length(groups) && !self.shared.clock.was_paused()
