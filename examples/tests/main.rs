@@ -11,6 +11,7 @@ mod live_chat;
 mod migration;
 mod output;
 mod retry_proxy;
+mod shared_machine;
 mod ttl_cache;
 
 use std::path::{Path, PathBuf};

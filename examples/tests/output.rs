@@ -10,6 +10,7 @@ fn a_program_whose_output_is_lost_fails() {
     for (program, args) in [
         ("tour", &[][..]),
         ("why_late", &[]),
+        ("beside_compaction", &[]),
         ("game_cooldowns", &["--players", "10", "--length", "1s"]),
         ("cron_jobs", &["--dry-run", "1", "--job", "@daily -- true"]),
     ] {

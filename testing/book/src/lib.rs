@@ -38,6 +38,9 @@ struct Migrating;
 #[doc = include_str!("../../../docs/guide/server.md")]
 struct Server;
 
+#[doc = include_str!("../../../docs/guide/sharing.md")]
+struct Sharing;
+
 #[doc = include_str!("../../../docs/guide/timers.md")]
 struct Timers;
 
