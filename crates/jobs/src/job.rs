@@ -8,7 +8,9 @@ use std::{
 
 use tourbillon_cron::{Cron, CronError};
 
-pub use crate::traceparent::is_traceparent;
+#[cfg(feature = "json")]
+use crate::queue::QueueError;
+pub use crate::traceparent::{is_traceparent, parse_traceparent};
 
 /// A moment on the store's clock, in microseconds since 1970 (UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -236,7 +238,7 @@ pub struct NewJob {
     /// How long the key stays taken after the job is done: see [`unique_for`](Self::unique_for). A
     /// time of zero is none.
     pub unique_for: Option<Duration>,
-    /// The context of a trace that the job belongs to: see [`traceparent`](Self::traceparent).
+    /// The trace context of who adds the job: see [`traceparent`](Self::traceparent).
     pub traceparent: Option<String>,
 }
 
@@ -263,6 +265,43 @@ impl NewJob {
             unique_for: None,
             traceparent: None,
         }
+    }
+
+    /// Makes a job of the kind of its arguments, which are its payload, as JSON: see [`JobArgs`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon_jobs::{JobArgs, NewJob};
+    ///
+    /// #[derive(serde::Serialize, serde::Deserialize)]
+    /// struct Mail {
+    ///     to: String,
+    /// }
+    ///
+    /// impl JobArgs for Mail {
+    ///     const KIND: &'static str = "mail";
+    /// }
+    ///
+    /// let mail = Mail { to: "ann".into() };
+    /// let job = NewJob::with_args("mail/7", Duration::ZERO, &mail)?.queue("mails");
+    /// assert_eq!(job.kind, "mail");
+    /// assert_eq!(job.payload, br#"{"to":"ann"}"#);
+    /// # Ok::<(), tourbillon_jobs::QueueError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`QueueError::Args`] if the arguments cannot be written as JSON.
+    #[cfg(feature = "json")]
+    pub fn with_args<A: JobArgs>(
+        key: impl Into<String>,
+        when: impl Into<When>,
+        args: &A,
+    ) -> Result<Self, QueueError> {
+        const { assert!(!A::KIND.is_empty(), "the arguments of a job have a kind") };
+        let payload =
+            serde_json::to_vec(args).map_err(|error| QueueError::Args(Arc::new(error)))?;
+        Ok(Self::new(key, when, payload).kind(A::KIND))
     }
 
     /// Sets the kind: only nodes that have a handler of this kind run the job.
@@ -305,12 +344,18 @@ impl NewJob {
         self
     }
 
-    /// Lets the job carry the context of who adds it, in the form of a W3C `traceparent`, such as
+    /// Lets the job carry the trace context of who adds it, as a W3C `traceparent`, such as
     /// `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`. Each attempt has it:
     /// [`Attempt::traceparent`](crate::node::Attempt::traceparent). A job that is moved keeps it,
-    /// and one that takes the place of another one has its own.
+    /// and one that takes the place of another one has its own. A cron job has it for as long as it
+    /// repeats.
     ///
-    /// Nodes of earlier versions run the job without it.
+    /// The job is refused if this has another form than [`is_traceparent`] says. For a header,
+    /// which anybody may have written, use [`parse_traceparent`].
+    ///
+    /// Nodes of version 4 of the tables run the job without it. On PostgreSQL, a client of version
+    /// 4 that replaces the job leaves it to the new one, which then is in the wrong trace. So
+    /// upgrade clients before you use this.
     #[must_use]
     pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
         self.traceparent = Some(traceparent.into());
@@ -339,7 +384,8 @@ impl NewJob {
 /// The arguments of the jobs of a kind: the payload of such a job has them as JSON.
 ///
 /// [`Queue::schedule_args`](crate::Queue::schedule_args) adds a job, and
-/// [`NodeBuilder::on`](crate::node::NodeBuilder::on) runs it.
+/// [`NodeBuilder::on`](crate::node::NodeBuilder::on) runs it. [`NewJob::with_args`] makes one that
+/// may have more.
 ///
 /// Jobs wait while programs change. So a new field needs `#[serde(default)]`, and other changes
 /// need another kind. Programs of the older form refuse what they do not know, such as a new
@@ -402,7 +448,7 @@ pub struct Job {
     pub error: Option<String>,
     /// What the job does at present.
     pub state: State,
-    /// The context of who added the job: see [`NewJob::traceparent`].
+    /// The trace context of who added the job: see [`NewJob::traceparent`].
     pub traceparent: Option<String>,
 }
 

@@ -92,8 +92,9 @@ pub enum QueueError {
     Queue,
     /// A priority is 0, the highest, to [`LOWEST_PRIORITY`]. This one is another number.
     Priority(u8),
-    /// A `traceparent` has the form `00-TRACE-PARENT-FLAGS`, of 2, 32, 16 and 2 digits from `0` to
-    /// `f`, and neither number in the middle is zero.
+    /// A `traceparent` has the form `VERSION-TRACE-PARENT-FLAGS`, of 2, 32, 16 and 2 lower-case
+    /// hexadecimal digits. The version is not `ff`, and neither the trace nor the parent is all
+    /// zero. For headers there is [`parse_traceparent`](crate::job::parse_traceparent).
     Traceparent,
     /// The arguments of the job cannot be written as JSON.
     Args(Arc<dyn Error + Send + Sync>),
@@ -125,8 +126,9 @@ impl fmt::Display for QueueError {
                 "a priority is 0, the highest, to {LOWEST_PRIORITY}, and this one is {priority}"
             ),
             Self::Traceparent => f.write_str(
-                "a traceparent has 2, 32, 16 and 2 digits from 0 to f, with hyphens between them, \
-                 and is not zero",
+                "a traceparent is VERSION-TRACE-PARENT-FLAGS, of 2, 32, 16 and 2 lower-case \
+                 hexadecimal digits, its version is not ff, and neither trace nor parent is all \
+                 zero",
             ),
             Self::Args(error) => {
                 write!(
@@ -340,28 +342,30 @@ impl<S: Store> Queue<S> {
     }
 
     /// Adds a job, as [`schedule`](Self::schedule) does, which may have a kind, a queue and a
-    /// priority, and may keep its key for a time after it is done ([`NewJob::unique_for`]).
+    /// priority, may keep its key for a time after it is done ([`NewJob::unique_for`]), and may
+    /// carry the trace context of who adds it ([`NewJob::traceparent`]).
     ///
     /// A kind chooses the handler: only nodes that have one of this kind run the job. See
     /// [`NodeBuilder::on_kind`](crate::node::NodeBuilder::on_kind).
     ///
     /// # Errors
     ///
-    /// Fails if the key, the kind, the queue, the priority or the payload is out of bounds, or if
-    /// the store does. While nodes of an earlier version have leases, stores on servers fail with
-    /// [`StoreError::EarlierNodes`] for jobs that have a kind, or another queue or priority than
-    /// the default, or whose keys are to stay taken. A lease that has run out counts until a node
-    /// has taken its jobs over.
+    /// Fails if the key, the kind, the queue, the priority or the payload is out of bounds, if the
+    /// `traceparent` has another form, or if the store fails. While nodes of an earlier version
+    /// have leases, stores on servers fail with [`StoreError::EarlierNodes`] for jobs that have a
+    /// kind, or another queue or priority than the default, or whose keys are to stay taken. A
+    /// lease that has run out counts until a node has taken its jobs over.
     pub async fn schedule_job(&self, new: NewJob) -> Result<Scheduled, QueueError> {
         Ok(self.counted.note(self.adding.call(job(new)?).await)?)
     }
 
     /// Adds a job, in place of the job of its key, if there is one.
     ///
-    /// Nothing of the other job stays: the new one has its own payload, time, kind, queue, priority
-    /// and pattern, all its attempts, and no error. So this is [`cancel`](Self::cancel) and
-    /// [`schedule_job`](Self::schedule_job) in one step, whether the other job waits for its time
-    /// or for its next attempt, or is dead. A node that has it in a timer does not begin it.
+    /// Nothing of the other job stays: the new one has its own payload, time, kind, queue,
+    /// priority, pattern, `unique_for` and `traceparent`, all its attempts, and no error. So this
+    /// is [`cancel`](Self::cancel) and [`schedule_job`](Self::schedule_job) in one step, whether
+    /// the other job waits for its time or for its next attempt, or is dead. A node that has it in
+    /// a timer does not begin it.
     ///
     /// If an attempt of the other job runs at this moment, the answer is
     /// [`Replaced::WhileRunning`]. The attempt goes on, and learns that it is
@@ -386,7 +390,8 @@ impl<S: Store> Queue<S> {
     }
 
     /// Adds a job of the kind of its arguments, which are its payload, as JSON. See
-    /// [`NodeBuilder::on`](crate::node::NodeBuilder::on).
+    /// [`NodeBuilder::on`](crate::node::NodeBuilder::on). To give the job a queue, say, make it by
+    /// [`NewJob::with_args`].
     ///
     /// # Errors
     ///
@@ -399,11 +404,8 @@ impl<S: Store> Queue<S> {
         when: impl Into<When>,
         args: &A,
     ) -> Result<Scheduled, QueueError> {
-        const { assert!(!A::KIND.is_empty(), "the arguments of a job have a kind") };
-        let payload =
-            serde_json::to_vec(args).map_err(|error| QueueError::Args(Arc::new(error)))?;
-        let job = NewJob::new(name, when, payload).kind(A::KIND);
-        self.schedule_job(job).await
+        self.schedule_job(NewJob::with_args(name, when, args)?)
+            .await
     }
 
     /// Makes a job due at another time, and counts its attempts anew. A dead job lives again.

@@ -120,7 +120,7 @@ pub struct Held {
     pub size: usize,
     /// The token of this holder.
     pub token: Token,
-    /// The context of who added the job: see [`NewJob::traceparent`].
+    /// The trace context of who added the job: see [`NewJob::traceparent`].
     pub traceparent: Option<String>,
 }
 

@@ -21,14 +21,16 @@
 //! handlers of this kind run the job, and with `"queue": "mails"` only nodes of this queue. Without
 //! it, the queue is `default`. `"priority"` is from 0, the highest, to 9; the default is 4. With
 //! `"replace": true`, the job takes the place of the job of its key, if there is one: see
-//! [`Queue::schedule_or_replace`]. With `"unique_for": "1h"`, the key stays taken for this time after
-//! the job is done; zero is none. If a key is taken, the answer is `{"created": false, "at":
+//! [`Queue::schedule_or_replace`]. With `"unique_for": "1h"`, the key stays taken for this time
+//! after the job is done; zero is none. If a key is taken, the answer is `{"created": false, "at":
 //! "TIME"}`, where `at` is when its job is due or, if that is done, when the key is free. `DELETE`
-//! frees such a key, too, and answers 404, as there is no job. With `"traceparent"`, or the header
-//! of this name, the job carries the context of a trace: see
-//! [`NewJob::traceparent`](job::NewJob::traceparent). An error is `{"error": "text"}`. A
-//! field or a parameter of another name is an error. A list has the first bytes of each payload and
-//! error, and says with `"cut": true` that there are more.
+//! frees such a key, too, and answers 404, as there is no job. With `"traceparent"`, the job
+//! carries this W3C trace context: see [`NewJob::traceparent`](job::NewJob::traceparent). Without
+//! the field, it carries that of the header `traceparent`, unless it has a `cron`, whose
+//! occurrences are no part of this request. A wrong field is an error, and a wrong header counts as
+//! none. An error is `{"error": "text"}`. A field or a parameter of another name is an error. A
+//! list has the first bytes of each payload and error, and says with `"cut": true` that there are
+//! more.
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
@@ -51,7 +53,7 @@ use tourbillon_cron::jiff::Timestamp;
 
 use tourbillon_jobs::{
     Queue, QueueError, Repeat, Time, When,
-    job::{self, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job, is_traceparent},
+    job::{self, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job, parse_traceparent},
     store::{Cancelled, Listing, Moved, Replaced, Scheduled, Store, StoreError},
 };
 
@@ -66,8 +68,8 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 /// The most jobs that one listing has.
 const MOST_LISTED: usize = 1000;
 
-/// How many bytes of a payload and of an error a listing has. [`MOST_LISTED`] jobs then have at most
-/// 1 MiB.
+/// How many bytes of a payload and of an error a listing has. [`MOST_LISTED`] jobs then have at
+/// most 1 MiB.
 const BEGINNING: usize = 256;
 
 /// Returns the routes of the API and the page, for requests to an IP address or `localhost`.
@@ -296,18 +298,14 @@ async fn page() -> impl IntoResponse {
     (headers, Html(include_str!("page.html")))
 }
 
-/// Returns the context of the trace that a request belongs to. As W3C wants it, one that is invalid
-/// counts as none, and of a later version only the beginning counts.
+/// Returns the trace context of a request. As W3C wants it, an invalid one counts as none, and so
+/// do two of them.
 fn trace_of(headers: &HeaderMap) -> Option<String> {
     let mut all = headers.get_all("traceparent").iter();
-    let (text, None) = (all.next()?.to_str().ok()?, all.next()) else {
+    let (header, None) = (all.next()?, all.next()) else {
         return None;
     };
-    let text = match text.split_at_checked(55) {
-        Some((beginning, rest)) if rest.starts_with('-') && !text.starts_with("00") => beginning,
-        _ => text,
-    };
-    is_traceparent(text).then(|| text.to_owned())
+    parse_traceparent(header.to_str().ok()?)
 }
 
 async fn schedule<S: Store>(
@@ -323,6 +321,11 @@ async fn schedule<S: Store>(
         zone: job.zone,
     };
     let when = times.read()?;
+    // A job that repeats is no part of one request.
+    let of_request = match when.repeat() {
+        None => trace_of(&headers),
+        Some(_) => None,
+    };
     let priority = job.priority.unwrap_or(DEFAULT_PRIORITY);
     let (replace, unique_for, traceparent) = (job.replace, job.unique_for, job.traceparent);
     let job = job::NewJob::new(job.key, when, job.payload)
@@ -337,7 +340,7 @@ async fn schedule<S: Store>(
             job.unique_for(time)
         }
     };
-    let job = match traceparent.or_else(|| trace_of(&headers)) {
+    let job = match traceparent.or(of_request) {
         Some(traceparent) => job.traceparent(traceparent),
         None => job,
     };

@@ -2,14 +2,17 @@
 //! of the whole process.
 
 use std::{
-    sync::mpsc::Receiver,
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        mpsc::{Receiver, channel},
+    },
     time::{Duration, Instant},
 };
 
-use tourbillon::{Runtime, time::sleep};
+use tourbillon::{Runtime, runtime::Builder, time::sleep};
 use tourbillon_jobs::{Attempt, Backoff, Failure, NewJob, Node, Queue, sqlite::Sqlite};
 use tourbillon_support::{
-    HOUR, PATIENCE,
+    Gate, HOUR, PATIENCE,
     dir::Dir,
     traced::{Said, Told, listen},
 };
@@ -89,12 +92,71 @@ async fn handle(attempt: Attempt) -> Result<(), Failure> {
     }
 }
 
+/// Returns what the subscriber of the process tells. Each test has it alone.
+fn told() -> MutexGuard<'static, Receiver<Told>> {
+    static TOLD: OnceLock<Mutex<Receiver<Told>>> = OnceLock::new();
+    let told = TOLD.get_or_init(|| {
+        Mutex::new(listen(|metadata| {
+            let target = metadata.target();
+            target == "tourbillon_jobs::attempt" || target == "handler"
+        }))
+    });
+    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+    while told.try_recv().is_ok() {}
+    told
+}
+
+/// Opens a gate in the end, so that a test which fails does not hang.
+struct Opens(Gate);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+#[test]
+fn a_hook_that_blocks_is_reported_as_a_handler_is() {
+    let _told = told();
+    let (dir, gate) = (Dir::new(), Gate::default());
+    let runtime = Builder::new().worker_threads(2).build().unwrap();
+    runtime.block_on(async {
+        let _opens = Opens(gate.clone());
+        let queue = Queue::new(Sqlite::open(dir.path("jobs.db")).unwrap());
+        let (reports, blocked) = channel();
+        let waits = gate.clone();
+        let node = Node::builder(queue.clone())
+            .attempt_timeout(Duration::from_millis(100))
+            .on_blocked(move |blocked| {
+                let _ = reports.send(blocked.key.clone());
+            })
+            .on_span(move |_, _| waits.wait())
+            .start(|_| async { Ok(()) });
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        let begun = Instant::now();
+        let key = loop {
+            if let Ok(key) = blocked.try_recv() {
+                break key;
+            }
+            assert!(begun.elapsed() < PATIENCE, "nobody is told of it");
+            sleep(Duration::from_millis(2)).await;
+        };
+        assert_eq!((&*key, node.stats().blocked), ("job", 1));
+        // No other attempt begins meanwhile, and what the handler returns counts.
+        gate.open();
+        while queue.count().await.unwrap().live > 0 {
+            assert!(begun.elapsed() < PATIENCE, "the job does not end");
+            sleep(Duration::from_millis(2)).await;
+        }
+        let stats = node.stats();
+        assert_eq!((stats.done, stats.failed), (1, 0));
+        assert!(node.stop(PATIENCE).await);
+    });
+}
+
 #[test]
 fn an_attempt_has_a_span() {
-    let told = listen(|metadata| {
-        let target = metadata.target();
-        target == "tourbillon_jobs::attempt" || target == "handler"
-    });
+    let told = told();
     let dir = Dir::new();
     let cut = format!("{}…", "x".repeat(16 * 1024));
     Runtime::new().unwrap().block_on(async {

@@ -48,6 +48,9 @@ pub struct Failed {
     pub error: String,
     /// How long the handler took, from its first step. `None` if it has not begun.
     pub duration: Option<Duration>,
+    /// The trace context of who added the job, if it carries one: see
+    /// [`NewJob::traceparent`](crate::NewJob::traceparent).
+    pub traceparent: Option<String>,
 }
 
 /// What makes an attempt fail.
@@ -255,6 +258,7 @@ pub(super) fn tell<S>(
         cause,
         error: error.clone(),
         duration,
+        traceparent: held.traceparent.clone(),
     });
     if let Some(telling) = telling {
         drop(shared.runtime.spawn(telling.run()));
@@ -279,6 +283,7 @@ mod tests {
             cause: Cause::Error,
             error: "on purpose".into(),
             duration: None,
+            traceparent: None,
         }
     }
 

@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicU64},
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
@@ -13,8 +13,11 @@ use futures_lite::FutureExt;
 use tourbillon::time::timeout;
 
 use super::{
-    Attempt, Blocked, Cause, Failure, Handler, Shared, errors::guarded, metrics::Planned,
-    run::Counted, span::Spans, stats::Counters,
+    Attempt, Blocked, Cause, Failure, Handler, Shared,
+    errors::guarded,
+    metrics::Planned,
+    run::Counted,
+    span::{AttemptSpan, Maker},
 };
 use crate::keeper;
 
@@ -114,14 +117,17 @@ async fn handle(
     handler: Arc<Handler>,
     attempt: Attempt,
     progress: Arc<Progress>,
-    spans: Spans,
-    counters: Arc<Counters>,
+    maker: Maker,
 ) -> Option<Result<(), Failure>> {
-    let span = spans.make(&attempt, &counters);
+    let span: OnceLock<AttemptSpan> = OnceLock::new();
     // The handler may panic before it returns its future, and the future may panic when it is
     // dropped. So drop it within this block, too.
     let handled = async {
-        let mut handler = pin!(span.within(async { handler(attempt).await }));
+        let mut handler = pin!(async {
+            // A hook of the user's may block here, and is watched as the handler is.
+            let span = span.get_or_init(|| maker.make(&attempt));
+            span.within(async { handler(attempt).await }).await
+        });
         poll_fn(|cx| progress.poll(handler.as_mut(), cx)).await
     };
     let ended = AssertUnwindSafe(handled).catch_unwind().await;
@@ -133,7 +139,10 @@ async fn handle(
         let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
         Some(Err(Failure::retry(text).by(Cause::Panic)))
     });
-    span.end(&ended);
+    // There is none if the time limit was over before the first step.
+    if let Some(span) = span.get() {
+        span.end(&ended);
+    }
     ended
 }
 
@@ -176,8 +185,8 @@ async fn watch<S>(
             "the node has no handler of the kind `{kind}`"
         )));
     };
-    let (spans, counters) = (shared.options.spans.clone(), shared.counters.clone());
-    let handled = handle(handler, attempt, progress.clone(), spans, counters);
+    let maker = shared.options.spans.maker(&shared.counters);
+    let handled = handle(handler, attempt, progress.clone(), maker);
     let mut task = shared.runtime.spawn(handled);
     let spawned = Instant::now();
     let mut wait = limit;

@@ -90,8 +90,13 @@ pub struct Attempt {
     /// The moment of this attempt, as it was planned.
     pub at: Time,
     /// The W3C `traceparent` of who added the job, if it carries one: see
-    /// [`NewJob::traceparent`](crate::NewJob::traceparent).
+    /// [`NewJob::traceparent`](crate::NewJob::traceparent). All occurrences of a cron job have the
+    /// same: see [`repeats`](Self::repeats).
     pub traceparent: Option<String>,
+    /// Whether the job is a cron job. The spans of its attempts should have a link to
+    /// [`traceparent`](Self::traceparent), and not be children of it: the trace of one request
+    /// would get spans for years.
+    pub repeats: bool,
     interrupts: interrupt::Interrupts,
 }
 
@@ -149,6 +154,9 @@ pub struct Ended {
     /// another holder. `None` if an answer was lost, or if an earlier request with it failed in
     /// part: the store may have taken the end.
     pub accepted: Option<bool>,
+    /// The trace context of who added the job, if it carries one: see
+    /// [`NewJob::traceparent`](crate::NewJob::traceparent).
+    pub traceparent: Option<String>,
 }
 
 /// An attempt that is past its time limit and blocks its thread, for [`NodeBuilder::on_blocked`].
@@ -374,10 +382,10 @@ impl<S: Store> NodeBuilder<S> {
     /// A thread of the library keeps the lease, the timers, the time limits and the ends of
     /// attempts, also while handlers block all threads of the current runtime.
     ///
-    /// When that runtime shuts down, the node stops. A handler that blocks its thread has the time of
-    /// a [lease](Self::lease) to end. After that its job is another node's, although the handler may
-    /// still run. A runtime of tokio does not tell that it shuts down while handlers block all its
-    /// threads: then the node stops when one of them returns.
+    /// When that runtime shuts down, the node stops. A handler that blocks its thread has the time
+    /// of a [lease](Self::lease) to end. After that its job is another node's, although the handler
+    /// may still run. A runtime of tokio does not tell that it shuts down while handlers block all
+    /// its threads: then the node stops when one of them returns.
     ///
     /// # Panics
     ///

@@ -161,6 +161,7 @@ pub(super) async fn run<S: Store>(
         due: held.due,
         at: held.at,
         traceparent: held.traceparent.clone(),
+        repeats: held.repeat.is_some(),
         interrupts: place.interrupts(),
     };
     let (result, duration) = handler::call(&shared, attempt, planned).await;
@@ -218,7 +219,11 @@ fn follow<S: Store>(
 async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End, of_kind: &Kind) {
     let counters = &shared.counters;
     let Held {
-        key, kind, token, ..
+        key,
+        kind,
+        token,
+        traceparent,
+        ..
     } = held;
     let finish = Finish {
         key: key.clone(),
@@ -241,6 +246,7 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End, of_kind: &Ki
             token,
             end,
             accepted,
+            traceparent,
         };
         let (on_end, counters) = (on_end.clone(), counters.clone());
         let told = shared.runtime.spawn(async move {

@@ -1,6 +1,6 @@
 //! The span in which a handler runs, with feature `tracing`.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc};
 
 use super::{Attempt, Failure, stats::Counters};
 
@@ -9,8 +9,6 @@ type Ended = Option<Result<(), Failure>>;
 
 #[cfg(feature = "tracing")]
 mod with {
-    use std::sync::Arc;
-
     use tracing::{Instrument, Span, field::Empty};
 
     use super::*;
@@ -22,29 +20,43 @@ mod with {
     type OnSpan = dyn Fn(&Attempt, &Span) + Send + Sync;
 
     impl<S: Store> NodeBuilder<S> {
-        /// Calls `f` with the span of each attempt before the handler runs in it. So `f` can make
-        /// the span a part of the trace that the job belongs to
-        /// ([`Attempt::traceparent`]): `tracing-opentelemetry` does not change the parent of a span
-        /// that has been entered.
+        /// Calls `f` with the span of each attempt before the handler runs in it. So `f` can give
+        /// the span the parent or the link that [`Attempt::traceparent`] names:
+        /// `tracing-opentelemetry` does not change the parent of a span that has been entered. A
+        /// span that is disabled, by a filter or as there is no subscriber, is not told.
         ///
-        /// `f` runs in the task of the handler, and should not block. If it panics, the handler runs
-        /// all the same.
+        /// `f` runs in the task of the handler, within the time limit of the attempt, and should
+        /// not block. One that does counts as a handler that does: see
+        /// [`on_blocked`](Self::on_blocked). If `f` panics, the handler runs all the same.
         pub fn on_span(mut self, f: impl Fn(&Attempt, &Span) + Send + Sync + 'static) -> Self {
             self.spans = Spans(Some(Arc::new(f)));
             self
         }
     }
 
-    /// What makes the spans of a node's attempts.
+    /// Who is told of the spans of a node's attempts.
     #[derive(Clone, Default)]
     pub(in crate::node) struct Spans(Option<Arc<OnSpan>>);
 
     impl Spans {
-        /// Makes the span of an attempt, and tells the user of it.
-        pub(in crate::node) fn make(&self, attempt: &Attempt, counters: &Counters) -> AttemptSpan {
+        /// Returns what makes the span of one attempt.
+        pub(in crate::node) fn maker(&self, counters: &Arc<Counters>) -> Maker {
+            let on_span = self.0.clone();
+            Maker(on_span.map(|on_span| (on_span, counters.clone())))
+        }
+    }
+
+    /// Makes the span of an attempt.
+    pub(in crate::node) struct Maker(Option<(Arc<OnSpan>, Arc<Counters>)>);
+
+    impl Maker {
+        /// Makes the span, and tells the user of it.
+        pub(in crate::node) fn make(self, attempt: &Attempt) -> AttemptSpan {
             let span = AttemptSpan::new(attempt);
-            if let Some(on_span) = &self.0 {
-                guarded(counters, || on_span(attempt, &span.0));
+            if let Some((on_span, counters)) = self.0
+                && !span.0.is_disabled()
+            {
+                guarded(&counters, || on_span(attempt, &span.0));
             }
             span
         }
@@ -114,7 +126,15 @@ mod without {
     pub(in crate::node) struct Spans;
 
     impl Spans {
-        pub(in crate::node) fn make(&self, _: &Attempt, _: &Counters) -> AttemptSpan {
+        pub(in crate::node) fn maker(&self, _: &Arc<Counters>) -> Maker {
+            Maker
+        }
+    }
+
+    pub(in crate::node) struct Maker;
+
+    impl Maker {
+        pub(in crate::node) fn make(self, _: &Attempt) -> AttemptSpan {
             AttemptSpan
         }
     }
@@ -131,6 +151,6 @@ mod without {
 }
 
 #[cfg(feature = "tracing")]
-pub(super) use self::with::Spans;
+pub(super) use self::with::{AttemptSpan, Maker, Spans};
 #[cfg(not(feature = "tracing"))]
-pub(super) use self::without::Spans;
+pub(super) use self::without::{AttemptSpan, Maker, Spans};

@@ -21,7 +21,7 @@
 
 /// Adds jobs. `$1` to `$13`: keys, payloads, times, whether these are delays, patterns, zones,
 /// within which time of now the nodes are woken, from when other times were counted, kinds,
-/// priorities, queues, for how long each key is kept, contexts of traces. No key may occur twice.
+/// priorities, queues, for how long each key is kept, trace contexts. No key may occur twice.
 ///
 /// A key whose time is over gets the new job in the row that has kept it. Such rows are locked in
 /// the order of their keys, as in [`CANCEL`], and the others are then added in this order, so that

@@ -157,8 +157,9 @@ BEGIN
     END IF;
     IF traceparent COLLATE "C" !~ '^[0-9a-f]{{2}}-[0-9a-f]{{32}}-[0-9a-f]{{16}}-[0-9a-f]{{2}}$'
         OR traceparent COLLATE "C" ~ '^ff|-0{{32}}-|-0{{16}}-' THEN
-        RAISE EXCEPTION 'a traceparent has 2, 32, 16 and 2 digits from 0 to f, and is not zero'
-            USING ERRCODE = '22023';
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'a traceparent is '
+            'VERSION-TRACE-PARENT-FLAGS, of 2, 32, 16 and 2 lower-case hexadecimal digits, '
+            'its version is not ff, and neither trace nor parent is all zero';
     END IF;
     IF payload IS NOT NULL AND bytes IS NOT NULL THEN
         RAISE EXCEPTION 'give one of payload and bytes' USING ERRCODE = '22023';

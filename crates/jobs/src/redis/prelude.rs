@@ -189,7 +189,7 @@ local function read(key)
         job.running, job.counted, job.kind, job.priority, job.queue, job.unique, job.trace
         = cmsgpack.unpack(packed)
     -- Version 1 had no such time, version 2 no lanes, version 3 kept no keys, and version 4 had no
-    -- contexts of traces.
+    -- trace contexts.
     job.counted, job.kind = job.counted or false, job.kind or ''
     job.priority, job.queue = job.priority or DEFAULT, job.queue or 'QUEUE'
     job.unique, job.trace = job.unique or false, job.trace or false

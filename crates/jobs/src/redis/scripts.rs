@@ -69,7 +69,7 @@ return {tonumber(redis.call('GET', version)), now}
 ",
 
 /// Adds jobs. Arguments: 1 to replace those of their keys, or 0, and for each job: key, payload,
-/// kind, priority, queue, for how long its key is kept, the context of a trace, time, whether this
+/// kind, priority, queue, for how long its key is kept, its trace context, time, whether this
 /// is a delay, from when the time was counted, pattern, zone. Answers for each whether there is
 /// another job of its key, or it is kept (0), it was added (1), it has replaced one (2), or one
 /// that ran (3), and with the time of the job that is there now, or at which the key is free. Adds

@@ -74,7 +74,7 @@ const FROM_3: &str = "
 ALTER TABLE jobs ADD COLUMN unique_for INTEGER;
 ";
 
-/// Brings tables of version 4 to version 5, with the contexts of traces.
+/// Brings tables of version 4 to version 5, with trace contexts.
 const FROM_4: &str = "
 ALTER TABLE jobs ADD COLUMN traceparent TEXT;
 ";

@@ -41,8 +41,8 @@ struct Args {
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Answer requests to this host name, too, such as that of a proxy, and not only to IP addresses
-    /// and `localhost`. May be repeated.
+    /// Answer requests to this host name, too, such as that of a proxy, and not only to IP
+    /// addresses and `localhost`. May be repeated.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
     /// File of the embedded store.
@@ -62,19 +62,19 @@ struct Args {
     #[arg(long, value_name = "URL", group = "place")]
     redis: Option<String>,
     /// Make the tables in PostgreSQL or the store in Redis, or bring those of an earlier version to
-    /// this one, and end. After that, another user of PostgreSQL without the right to make tables is
-    /// enough. The embedded store does this by itself.
+    /// this one, and end. After that, another user of PostgreSQL without the right to make tables
+    /// is enough. The embedded store does this by itself.
     #[cfg(any(feature = "postgres", feature = "redis"))]
     #[arg(long, conflicts_with = "store")]
     migrate: bool,
     /// Shell command for each job. It gets the payload on its standard input, and the variables
     /// JOB_KEY, JOB_KIND, JOB_QUEUE, JOB_ATTEMPT and JOB_TOKEN, and TRACEPARENT if the job carries
-    /// the context of a trace. If it fails, the job is tried
-    /// again. Without a command, each job prints a line.
+    /// a trace context. If it fails, the job is tried again. Without a command, each job prints a
+    /// line.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
-    /// Run only jobs of this kind, and leave the others to other programs. May be repeated. The empty
-    /// name is for jobs without a kind. Without this option, jobs of all kinds are run.
+    /// Run only jobs of this kind, and leave the others to other programs. May be repeated. The
+    /// empty name is for jobs without a kind. Without this option, jobs of all kinds are run.
     #[arg(long, value_name = "NAME", value_parser = kind)]
     kind: Vec<String>,
     /// Run jobs of this queue, at most COUNT of them at once, and leave other queues to other

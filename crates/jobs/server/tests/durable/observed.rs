@@ -131,6 +131,25 @@ fn a_callback_that_panics_is_counted_and_called_again() {
     });
 }
 
+#[cfg(feature = "tracing")]
+#[test]
+fn a_span_that_is_disabled_is_not_told() {
+    // No test of this process has a subscriber.
+    on_file(async |queue| {
+        let told = Arc::new(AtomicU64::new(0));
+        let tells = told.clone();
+        let node = failing(&queue, |node| {
+            node.on_span(move |_, _| {
+                tells.fetch_add(1, Ordering::Relaxed);
+            })
+        });
+        queue.schedule("works", Duration::ZERO, "").await.unwrap();
+        live(&queue, 0).await;
+        assert!(node.stop(PATIENCE).await);
+        assert_eq!(told.load(Ordering::Relaxed), 0);
+    });
+}
+
 #[test]
 fn nothing_runs_after_the_end_of_the_runtime() {
     let (began, begins) = std::sync::mpsc::channel();

@@ -45,10 +45,20 @@ fn start_with(
 
 /// Starts the program. Returns its address, too.
 pub fn start(dir: &Dir, options: &[&str]) -> (Program, String, BufReader<ChildStdout>) {
+    start_in(dir, options, &[])
+}
+
+/// Starts the program with these variables in its environment.
+pub fn start_in(
+    dir: &Dir,
+    options: &[&str],
+    variables: &[(&str, &str)],
+) -> (Program, String, BufReader<ChildStdout>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_delayed_jobs"))
         .args(["--listen", "127.0.0.1:0", "--store"])
         .arg(dir.store())
         .args(options)
+        .envs(variables.iter().copied())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

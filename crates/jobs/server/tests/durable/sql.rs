@@ -415,10 +415,14 @@ fn the_examples_of_the_page_do_what_it_says() {
             CREATE TABLE orders (id bigint PRIMARY KEY); GRANT INSERT ON orders TO shop;";
         other.batch_execute(shop).await.unwrap();
         let sql = examples("sql");
-        assert_eq!(sql.len(), 4);
+        assert_eq!(sql.len(), 5);
         other.batch_execute(sql[0]).await.unwrap();
-        other.batch_execute(sql[3]).await.unwrap();
+        other.batch_execute(sql[4]).await.unwrap();
         assert!(queue.paused().await.unwrap().is_empty());
+        other.batch_execute(sql[3]).await.unwrap();
+        let traced = queue.get("invoice/10").await.unwrap().unwrap();
+        assert_eq!(traced.traceparent.as_deref(), Some(crate::trace::TRACE));
+        queue.cancel("invoice/10").await.unwrap();
         let port = server.port();
         let mut jobs = 0;
         match psql(port) {

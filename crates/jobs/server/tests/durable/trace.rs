@@ -1,5 +1,5 @@
-//! Contexts of traces over HTTP, in SQL and of commands, and beside programs of version 4, which
-//! know none.
+//! Trace contexts over HTTP, in SQL and of commands, and beside programs of version 4, which know
+//! none.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use tourbillon_jobs_server as api;
 use tower_service::Service;
 
 use crate::{
-    program::{into, post, start},
+    program::{into, post, start_in},
     support::{Dir, eventually, on_file},
 };
 
@@ -38,15 +38,15 @@ async fn add(router: &mut Router, job: Value, traces: &[&str]) -> StatusCode {
 fn a_request_has_the_trace_in_its_header_or_in_its_body() {
     on_file(async |queue| {
         let mut router = api::router(queue.clone());
-        // A later version may have more behind the flags.
-        let later = format!("{}-more", TRACE.replace("00-4", "01-4"));
-        let (of_later, too_long) = (&later[..55], format!("{TRACE}-more"));
+        // A later version may have more flags, and more behind them.
+        let later = format!("01{}03-more", &TRACE[2..53]);
+        let too_long = format!("{TRACE}-more");
         for (key, body, headers, expected) in [
             ("plain", None, &[][..], None),
             ("header", None, &[TRACE], Some(TRACE)),
             ("body", Some(TRACE), &[], Some(TRACE)),
             ("both", Some(OTHER), &[TRACE], Some(OTHER)),
-            ("later", None, &[&later], Some(of_later)),
+            ("later", None, &[&later], Some(TRACE)),
             // W3C wants these to count as none.
             ("two", None, &[TRACE, OTHER], None),
             ("too long", None, &[&too_long], None),
@@ -61,6 +61,14 @@ fn a_request_has_the_trace_in_its_header_or_in_its_body() {
             let found = queue.get(key).await.unwrap().unwrap();
             assert_eq!(found.traceparent.as_deref(), expected, "{key}");
         }
+        // The occurrences of a cron job are no part of the request.
+        for (key, body, expected) in [("cron", None, None), ("field", Some(OTHER), Some(OTHER))] {
+            let job = json!({ "key": key, "cron": "0 0 1 1 *", "traceparent": body });
+            let status = add(&mut router, job, &[TRACE]).await;
+            assert_eq!(status, StatusCode::CREATED, "{key}");
+            let found = queue.get(key).await.unwrap().unwrap();
+            assert_eq!(found.traceparent.as_deref(), expected, "{key}");
+        }
         let job = json!({ "key": "k", "in": "1h", "traceparent": "wrong" });
         let status = add(&mut router, job, &[TRACE]).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
@@ -71,8 +79,15 @@ fn a_request_has_the_trace_in_its_header_or_in_its_body() {
 fn a_command_gets_the_trace_of_its_job() {
     let dir = Dir::new();
     let result = dir.join("result");
-    let command = into(r#"echo "$JOB_KEY ${TRACEPARENT-none}""#, &result);
-    let (_program, addr, _stdout) = start(&dir, &["--exec", &command]);
+    let command = r#"echo "$JOB_KEY ${TRACEPARENT-none} ${TRACESTATE-none} ${BAGGAGE-none}""#;
+    let command = into(command, &result);
+    // The program itself may run in a trace.
+    let own = [
+        ("TRACEPARENT", OTHER),
+        ("TRACESTATE", "own=1"),
+        ("BAGGAGE", "own=1"),
+    ];
+    let (_program, addr, _stdout) = start_in(&dir, &["--exec", &command], &own);
     for (key, field, expected) in [
         ("with", format!(r#","traceparent":"{TRACE}""#), TRACE),
         ("without", String::new(), "none"),
@@ -80,7 +95,7 @@ fn a_command_gets_the_trace_of_its_job() {
         post(&addr, &format!(r#"{{"key":"{key}","in":"0s"{field}}}"#));
         eventually("the command has run", || result.exists());
         let said = fs::read_to_string(&result).unwrap();
-        assert_eq!(said, format!("{key} {expected}\n"));
+        assert_eq!(said, format!("{key} {expected} none none\n"));
         fs::remove_file(&result).unwrap();
     }
 }

@@ -161,8 +161,11 @@ pub async fn run(command: String, mut attempt: Attempt) -> Result<(), Failure> {
         .env("JOB_QUEUE", &attempt.queue)
         .env("JOB_ATTEMPT", attempt.number.to_string())
         .env("JOB_TOKEN", attempt.token.to_string())
-        // What this program itself was started in is not the context of the job.
+        // What this program itself was started in is not the trace context of the job, nor what
+        // belongs to that.
         .env_remove("TRACEPARENT")
+        .env_remove("TRACESTATE")
+        .env_remove("BAGGAGE")
         .envs(
             attempt
                 .traceparent

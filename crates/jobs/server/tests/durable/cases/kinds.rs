@@ -8,7 +8,7 @@ use tourbillon_jobs::{
     Attempt, Failure, JobArgs, NewJob, Node, Queue, QueueError, Repeat, Time,
     job::State,
     queue::MAX_KIND,
-    store::{Kinds, Listing, Span, Store},
+    store::{Kinds, Listing, Scheduled, Span, Store},
 };
 
 use super::quick;
@@ -214,9 +214,17 @@ pub async fn a_handler_gets_its_arguments<S: Store>(queue: &Queue<S>) {
         .schedule_args("m", Duration::ZERO, &mail)
         .await
         .unwrap();
-    let got = ran.recv().await.unwrap();
-    assert_eq!(got, (mail.to, "mail".to_owned()));
+    let expected = (mail.to.clone(), "mail".to_owned());
+    assert_eq!(ran.recv().await.unwrap(), expected);
     live(queue, 0).await;
+    // Such a job may have what others may have.
+    let job = NewJob::with_args("m", Duration::ZERO, &mail).unwrap();
+    queue.schedule_job(job.unique_for(HOUR)).await.unwrap();
+    assert_eq!(ran.recv().await.unwrap(), expected);
+    live(queue, 0).await;
+    let again = queue.schedule_args("m", Duration::ZERO, &mail).await;
+    assert!(matches!(again, Ok(Scheduled::Exists { .. })), "{again:?}");
+    queue.cancel("m").await.unwrap();
     // What has other arguments dies at once, and says why.
     let job = NewJob::new("bad", Duration::ZERO, r#"{"from": "ann"}"#).kind("mail");
     queue.schedule_job(job).await.unwrap();

@@ -1,14 +1,15 @@
-//! Jobs that carry the context of a trace.
+//! Jobs that carry a trace context.
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use tourbillon::time::sleep;
 use tourbillon_jobs::{
     Attempt, Failure, NewJob, Queue, QueueError, Repeat, Time,
+    node::NodeBuilder,
     store::{Listing, Replaced, Scheduled, Store},
 };
 
@@ -17,6 +18,9 @@ use crate::{
     support::{HOUR, PATIENCE, Told, live, new, node, soon},
     trace::{OTHER, TRACE},
 };
+
+/// Whether an attempt failed or ended, the key of its job, and its trace context.
+type Report = (&'static str, String, Option<String>);
 
 /// Returns an end for each attempt: the first one of an occurrence fails, the second one snoozes,
 /// and the third one is the last.
@@ -77,12 +81,26 @@ pub async fn a_job_carries_its_traceparent<S: Store>(queue: &Queue<S>) {
     let each = Repeat::parse("* * * * * *", "UTC").unwrap();
     let cron = new("cron", each).traceparent(OTHER);
     queue.schedule_job(cron).await.unwrap();
-    let (node, mut ran) = node(queue, |node| node.backoff(quick(3)), ends());
+    let told: Arc<Mutex<BTreeSet<Report>>> = Arc::default();
+    let (failures, all) = (told.clone(), told.clone());
+    let tells = |node: NodeBuilder<S>| {
+        node.backoff(quick(3))
+            .on_error(move |failed| {
+                let (key, trace) = (failed.key.clone(), failed.traceparent.clone());
+                failures.lock().unwrap().insert(("failed", key, trace));
+            })
+            .on_end(move |ended| {
+                let (key, trace) = (ended.key.clone(), ended.traceparent.clone());
+                all.lock().unwrap().insert(("ended", key, trace));
+            })
+    };
+    let (node, mut ran) = node(queue, tells, ends());
     let mut occurrences = BTreeSet::new();
     let mut attempts = 0;
     while occurrences.len() < 2 {
         let attempt = next(&mut ran, "cron").await;
         assert_eq!(attempt.traceparent.as_deref(), Some(OTHER));
+        assert!(attempt.repeats);
         occurrences.insert(attempt.due);
         attempts += 1;
     }
@@ -98,10 +116,19 @@ pub async fn a_job_carries_its_traceparent<S: Store>(queue: &Queue<S>) {
         for _ in 0..3 {
             let attempt = next(&mut ran, key).await;
             assert_eq!(attempt.traceparent.as_deref(), expected, "{key}");
+            assert!(!attempt.repeats);
         }
     }
     live(queue, 0).await;
     assert!(node.stop(PATIENCE).await);
+    // Those who report failures and ends have it, too.
+    let mut reports = BTreeSet::new();
+    for what in ["ended", "failed"] {
+        for (key, trace) in [("cron", Some(OTHER))].into_iter().chain(expected) {
+            reports.insert((what, key.to_owned(), trace.map(str::to_owned)));
+        }
+    }
+    assert_eq!(*told.lock().unwrap(), reports);
     let bad = new("bad", HOUR).traceparent(TRACE.replace('4', "g"));
     let refused = queue.schedule_job(bad).await.unwrap_err();
     assert!(matches!(refused, QueueError::Traceparent), "{refused}");
