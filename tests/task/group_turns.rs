@@ -104,8 +104,8 @@ fn what_a_look_brings_does_not_wait_for_the_rest_of_a_turn() {
     assert!(polls <= 4, "{polls} polls, and a turn has four at most");
 }
 
-/// Makes the worker time each of its jobs, by a stall whose job nobody knows. To be called by a task.
-/// Returns how many jobs the task has been, or `None` if the worker looks at sockets after each job,
+/// Makes the worker time each of its jobs, by a stall whose job nobody knows. A task calls this. It
+/// returns how often the task was polled, or `None` if the worker looks at sockets after each job,
 /// as under a sanitizer: then no job is unknown.
 async fn jobs_are_timed(handle: &Handle) -> Option<u64> {
     let mut polls = 1;
@@ -148,8 +148,8 @@ fn a_worker_that_times_its_jobs_looks_at_sockets_as_often() {
     assert!(polls <= 4, "{polls} polls, and a turn has four at most");
 }
 
-/// After a stall whose job is not known, the worker reads the clock before it runs each job. By then
-/// it has taken the job.
+/// After a stall whose job is not known, the worker reads the clock before it runs each job. By
+/// then it has taken the job.
 #[test]
 fn jobs_that_are_timed_after_a_stall_count_for_their_group() {
     let runtime = Builder::new()

@@ -14,6 +14,7 @@ use crate::{
 impl Worker<'_> {
     /// Polls the sockets, the alarms and the clocks, without waiting.
     pub(super) fn look_at_sockets(&mut self) {
+        self.looked = self.in_loop;
         // The heartbeat puts off this worker's alarm: no peer need come.
         self.beat(self.in_loop.at);
         let prepared = self.core.prepare(Timeout::Zero);

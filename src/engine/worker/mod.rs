@@ -97,8 +97,7 @@ pub(crate) struct Worker<'a> {
     fired_at: u64,
     /// When this worker was last in its loop, or began a job that it timed.
     pub(crate) in_loop: InLoop,
-    /// When this worker was last in its loop. What waits for a look at sockets and timers waits
-    /// from here on.
+    /// When this worker last looked at its sockets and timers.
     pub(crate) looked: InLoop,
     /// In a `block_on` of a current-thread runtime: the state of that call. The loop returns when
     /// its future is woken.
@@ -261,6 +260,7 @@ impl<'a> Worker<'a> {
         // The thread before this one, as in an earlier `block_on`, has left its last job there. Go
         // on with the numbers: the label of one of its jobs must not be that of another one.
         let tick = core.watchdog.watch.begun();
+        let in_loop = InLoop::at(shared.clock.real(), tick);
         Self {
             local,
             core,
@@ -274,8 +274,8 @@ impl<'a> Worker<'a> {
             is_single: shared.is_current_thread(),
             timers_since_poll: 0,
             fired_at: 0,
-            in_loop: InLoop::at(shared.clock.real(), tick),
-            looked: InLoop::default(),
+            in_loop,
+            looked: in_loop,
             root: None,
             duty: Duty::Active,
             search: Search::beginning_at(core.index),
@@ -489,7 +489,6 @@ impl<'a> Worker<'a> {
         // A job that has begun already is charged at its end.
         if ran == self.tick {
             self.end_job(self.in_loop.at);
-            self.looked = self.in_loop;
         }
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);
