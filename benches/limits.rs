@@ -1,16 +1,17 @@
 //! What it gives to follow the limits of a shared machine (`Builder::follow_limits`).
 //!
-//! The first table: a process of two workers whose CPU quota shrinks from two cores, after a second,
-//! to one or to a half. Two seconds later the measurement begins. The kernel stops all threads of
-//! the process once they have used up the quota of a period, which is 100 ms.
+//! The first table: a process of two workers whose CPU quota shrinks from two cores, after a
+//! second, to one or to a half. Two seconds later the measurement begins. The kernel stops all
+//! threads of the process once they have used up the quota of a period, which is 100 ms.
 //!
 //! | load | is |
 //! |---|---|
 //! | *computes* | eight tasks that compute for 100 µs and yield, again and again |
 //! | *bursts* | twelve tasks that compute for 10 ms in such polls, each 400 ms: 0.3 of a core |
 //!
-//! Beside it a task sleeps for 5 ms, again and again. *throttled* is of how many periods of a hundred
-//! the kernel stopped the process, and for how long of each second, summed over the processors.
+//! Beside it a task sleeps for 5 ms, again and again. *throttled* is in how many of a hundred
+//! periods the kernel stopped the process, and for how long of each second, summed over the
+//! processors.
 //! *work* is how many cores the load got.
 //!
 //! The second table: more workers than cores. *yields*: eight tasks yield, again and again; their
@@ -64,6 +65,8 @@ enum System {
 #[derive(Default)]
 struct Shared {
     over: AtomicBool,
+    /// Whether sleeps that begin now are measured.
+    counts: AtomicBool,
     /// Polls of the load since the measurement began.
     polls: AtomicU64,
     /// By how much the sleeps were late, in µs.
@@ -111,9 +114,11 @@ impl System {
         self.spawn(Box::pin(async move {
             let mut late = Vec::new();
             while !shared.over.load(Relaxed) {
-                let since = Instant::now();
+                let (counts, since) = (shared.counts.load(Relaxed), Instant::now());
                 sleep(is_ours, length).await;
-                late.push((since.elapsed().as_secs_f64() - length.as_secs_f64()) * 1e6);
+                if counts {
+                    late.push((since.elapsed().as_secs_f64() - length.as_secs_f64()) * 1e6);
+                }
             }
             shared.late.lock().expect("no panic").extend(late);
         }));
@@ -182,8 +187,10 @@ fn under_quota(group: &Group, name: &str, quota: f64, load: &str, length: Durati
     group.limit(Some(quota)).expect("its own group");
     thread::sleep(2 * SECOND);
     let (before, polls) = (group.throttled(), shared.polls.load(Relaxed));
+    shared.counts.store(true, Relaxed);
     let begin = Instant::now();
     thread::sleep(length);
+    shared.counts.store(false, Relaxed);
     let (after, polls) = (group.throttled(), shared.polls.load(Relaxed) - polls);
     let seconds = begin.elapsed().as_secs_f64();
     // The last sleeps must not wait for the quota.
@@ -223,6 +230,7 @@ fn with_workers(workers: usize, follows: bool, length: Duration) -> [f64; 4] {
 
     let system = ours(workers, follows);
     let shared = Arc::new(Shared::default());
+    shared.counts.store(true, Relaxed);
     let before = processor_time();
     (0..256).for_each(|_| system.spawn_sleeper(&shared, MS));
     thread::sleep(length);

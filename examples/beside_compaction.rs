@@ -27,10 +27,11 @@ use tourbillon_examples::say;
 const STEP: usize = 20_000;
 const REQUEST: &[u8] = b"GET /user HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-/// Merges two sorted files, which here are in memory, until it is told to stop. Returns how many
-/// entries it has merged.
-async fn compact(stop: Arc<AtomicBool>) -> u64 {
-    let files = [0, 1].map(|odd| (0..1_000_000).map(|i| 2 * i + odd).collect::<Vec<u64>>());
+/// Two sorted files, which here are in memory.
+type Files = [Vec<u64>; 2];
+
+/// Merges two files until it is told to stop. Returns how many entries it has merged.
+async fn compact(files: Arc<Files>, stop: Arc<AtomicBool>) -> u64 {
     let (mut merged, mut out) = (0, Vec::with_capacity(STEP));
     loop {
         let [mut left, mut right] = [&files[0][..], &files[1][..]];
@@ -88,6 +89,9 @@ fn run() -> io::Result<()> {
     let group = Group::builder("compaction").shares(20);
     let group = group.build_on(runtime.handle()).map_err(io::Error::other)?;
 
+    let sorted = |odd: u64| (0..1_000_000).map(|i| 2 * i + odd).collect();
+    let files: Arc<Files> = Arc::new([0, 1].map(sorted));
+    let compaction = |stop| compact(files.clone(), stop);
     report("no compaction", ask(address)?, 0);
     let beside = |name, spawn: &dyn Fn(Arc<AtomicBool>) -> JoinHandle<u64>| {
         let stop = Arc::new(AtomicBool::new(false));
@@ -98,8 +102,8 @@ fn run() -> io::Result<()> {
         report(name, took?, merged);
         io::Result::Ok(())
     };
-    beside("in the same group", &|stop| runtime.spawn(compact(stop)))?;
-    beside("in its own group", &|stop| group.spawn(compact(stop)))
+    beside("in the same group", &|stop| runtime.spawn(compaction(stop)))?;
+    beside("in its own group", &|stop| group.spawn(compaction(stop)))
 }
 
 fn merged(runtime: &Runtime, tasks: Vec<JoinHandle<u64>>) -> io::Result<u64> {

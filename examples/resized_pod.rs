@@ -1,7 +1,8 @@
 //! A pod whose CPU limit is changed while it runs: as many workers take part as it pays for.
 //!
 //! In a cluster, the kubelet writes the limit into the control group of the pod. Here the program
-//! does it itself, so it needs the right to make a control group, which root has.
+//! makes a group for itself, which needs root. Of version 2, a process can enter only a group below
+//! one that has no other processes, or below the root.
 
 use std::{
     hint::black_box,
@@ -41,9 +42,7 @@ fn main() -> ExitCode {
 fn run() -> io::Result<()> {
     // The limit of the pod when it starts. A worker waits for each core that it may get later.
     let Some(pod) = enter_group(0.5) else {
-        return Err(io::Error::other(
-            "run this as root: it makes a control group",
-        ));
+        return Err(io::Error::other("no control group can be made"));
     };
     let runtime = Builder::new()
         .follow_limits(true)

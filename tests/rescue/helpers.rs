@@ -24,7 +24,7 @@ use crate::common::{
     eventually,
     net::connections,
     panics::assert_alive,
-    rounds,
+    rounds, skip,
     told::worker_number,
 };
 use futures_lite::AsyncReadExt;
@@ -359,7 +359,9 @@ fn busy_workers_get_no_helper() {
         }
         alone + helped.len() >= 20
     });
-    assert!(enough, "the machine gave the workers too few rounds");
+    if !enough {
+        return skip("the machine lets no worker run for long");
+    }
     // The machine may also stop a worker between two jobs, which no job notices.
     assert!(helped.len() <= alone, "{alone} times not, but {helped:?}");
 }

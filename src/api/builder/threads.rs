@@ -80,7 +80,10 @@ impl Builder {
     /// forever.
     ///
     /// There are never more workers than the runtime was built with: by default, one for each core
-    /// of the mask. So a container whose quota rises has a worker for each core that it pays for:
+    /// of the mask, each with a thread and four descriptors. Where the machine has many more cores
+    /// than the container may ever use, set [`worker_threads`](Builder::worker_threads). A
+    /// [listener for each core](crate::net::TcpListener::bind_per_core) is also on workers that do
+    /// not take part. A container whose quota rises has a worker for each core that it pays for:
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
