@@ -104,11 +104,12 @@ fn a_command_gets_the_trace_of_its_job() {
 mod postgres {
     use std::time::Duration;
 
-    use tokio_postgres::{Client, error::SqlState};
+    use tokio_postgres::{Client, SimpleQueryMessage, error::SqlState};
+    use tourbillon::time::sleep;
     use tourbillon_jobs::{
         NewJob, Queue,
         postgres::Postgres as Tables,
-        store::{Begin, Store as _},
+        store::{Begin, End, Finish, Store as _},
     };
 
     use super::*;
@@ -116,7 +117,7 @@ mod postgres {
         postgres::{client, with_client},
         server::{Postgres, Server},
         shared::connect,
-        support::{self, HOUR, PATIENCE, live, node, start},
+        support::{self, HOUR, PATIENCE, live, node, soon, start},
     };
 
     async fn trace(queue: &Queue<Tables>, key: &str) -> Option<String> {
@@ -203,6 +204,90 @@ mod postgres {
             prepared.push(client.prepare(statement).await.unwrap());
         }
         (client, prepared)
+    }
+
+    /// What programs of version 4 prepare to add and replace jobs, and to end them.
+    const OF_VERSION_4: [(&str, &str); 3] = [
+        ("adds", include_str!("version_4/schedule.sql")),
+        ("replaces", include_str!("version_4/replace.sql")),
+        ("ends", include_str!("version_4/done.sql")),
+    ];
+
+    #[test]
+    fn programs_of_version_4_leave_the_trace_of_another_job() {
+        with_client(async |server: Postgres, other| {
+            other
+                .batch_execute(include_str!("version_4/postgres.sql"))
+                .await
+                .unwrap();
+            for (name, statement) in OF_VERSION_4 {
+                let prepare = format!("PREPARE {name} AS {statement}");
+                other.batch_execute(&prepare).await.unwrap();
+            }
+            let lease = "
+                DELETE FROM durable_jobs;
+                INSERT INTO durable_nodes VALUES (77, durable_now() + 3600000000, NULL, 4)";
+            other.batch_execute(lease).await.unwrap();
+            Tables::migrate(&Postgres::config(server.port()))
+                .await
+                .unwrap();
+            // Returns whether the statement has changed something.
+            let execute = async |name: &str, values: &str| {
+                let execute = format!("EXECUTE {name} ({values})");
+                let rows = other.simple_query(&execute).await.unwrap();
+                rows.iter()
+                    .any(|it| matches!(it, SimpleQueryMessage::Row(_)))
+            };
+            // A job without anything, in an hour.
+            let plain = |key: &str| {
+                format!(
+                    r#"'{{{key}}}', '{{""}}', '{{3600000000}}', '{{t}}', '{{NULL}}', '{{NULL}}', 0,
+                        '{{NULL}}', '{{""}}', '{{4}}', '{{default}}', '{{NULL}}'"#
+                )
+            };
+            let queue = connect::<Postgres>(server.port()).await;
+            // 1. What replaces a job has the trace of that.
+            let job = NewJob::new("replaced", 2 * HOUR, "").traceparent(TRACE);
+            queue.schedule_job(job).await.unwrap();
+            assert!(execute("replaces", &plain("replaced")).await);
+            assert_eq!(trace(&queue, "replaced").await.as_deref(), Some(TRACE));
+            // A client of this version puts that right.
+            let job = NewJob::new("replaced", 2 * HOUR, "");
+            queue.schedule_or_replace(job).await.unwrap();
+            assert_eq!(trace(&queue, "replaced").await, None);
+            // 2. So has what takes a key that was kept, but only if version 4 has ended its job.
+            let store = &**queue.store();
+            for (key, expected) in [("ours", None), ("theirs", Some(TRACE))] {
+                let job = NewJob::new(key, Duration::ZERO, "").traceparent(TRACE);
+                let job = job.unique_for(Duration::from_millis(1));
+                queue.schedule_job(job).await.unwrap();
+                let held = support::hold(store, 77, HOUR, 10).await;
+                let [held] = &held[..] else {
+                    panic!("{held:?}");
+                };
+                let begun = store.begin(vec![start(key, held.token)]).await.unwrap();
+                assert!(matches!(begun[0], Begin::Yes { .. }), "{begun:?}");
+                if key == "theirs" {
+                    let ended = format!("'{{{key}}}', '{{{}}}'", held.token);
+                    assert!(execute("ends", &ended).await);
+                } else {
+                    let finish = Finish {
+                        key: key.into(),
+                        token: held.token,
+                        end: End::Done,
+                    };
+                    assert_eq!(store.finish(vec![finish]).await.unwrap(), [true]);
+                }
+                soon("for a key to be free", async {
+                    while !execute("adds", &plain(key)).await {
+                        sleep(Duration::from_millis(5)).await;
+                    }
+                })
+                .await;
+                assert_eq!(trace(&queue, key).await.as_deref(), expected, "{key}");
+                queue.cancel(key).await.unwrap();
+            }
+        });
     }
 
     #[test]

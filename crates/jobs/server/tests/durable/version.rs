@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use tourbillon::time::sleep;
 use tourbillon_jobs::{
-    NewJob, Queue,
+    Attempt, NewJob, Node, Queue,
     sqlite::Sqlite,
-    store::{Listing, Store, StoreError},
+    store::{Listing, Scheduled, Store, StoreError},
 };
 
-use crate::support::{Dir, HOUR, PATIENCE, live, node, run};
+use crate::support::{Dir, HOUR, PATIENCE, live, node, run, soon, unbounded_channel};
 
 /// What programs of versions 1 to 4 have made, each with jobs in all states.
 const SQLITE: [&str; 4] = [
@@ -49,7 +50,9 @@ fn is_refused<S>(opened: Result<S, StoreError>, version: i64, advice: &str) {
 }
 
 /// Checks that a store has the jobs of an earlier version, and that they go on.
-async fn goes_on<S: Store>(queue: &Queue<S>) {
+async fn goes_on<S: Store>(queue: &Queue<S>, version: usize) {
+    // What only version 4 has is in a queue of its own, which is paused.
+    let aside = u64::from(version == 4);
     let listing = Listing {
         limit: 100,
         beginning: 100,
@@ -58,6 +61,7 @@ async fn goes_on<S: Store>(queue: &Queue<S>) {
     let jobs = queue.list(listing).await.unwrap();
     let facts: Vec<_> = jobs
         .iter()
+        .filter(|job| job.queue != "mails")
         .map(|job| {
             assert_eq!(job.payload, format!("of {}", job.key).into_bytes());
             assert_eq!(job.repeat.is_some(), job.key == "cron");
@@ -102,11 +106,15 @@ async fn goes_on<S: Store>(queue: &Queue<S>) {
         };
         assert!(is_right, "attempt {found} of {key}");
     }
-    live(queue, 2).await;
+    live(queue, 2 + aside).await;
     queue.reschedule("dead", Duration::ZERO).await.unwrap();
     while ran.recv().await.unwrap().key != "dead" {}
-    live(queue, 2).await;
+    live(queue, 2 + aside).await;
     assert!(node.stop(PATIENCE).await);
+    if version == 4 {
+        lanes_and_kept_keys_go_on(queue).await;
+        live(queue, 2).await;
+    }
     // It takes what only this version knows.
     let job = NewJob::new("new", HOUR, "").queue("mails");
     let job = job.kind("mail").priority(1).unique_for(HOUR);
@@ -118,16 +126,47 @@ async fn goes_on<S: Store>(queue: &Queue<S>) {
     assert_eq!(new.traceparent.as_deref(), Some(crate::trace::TRACE));
 }
 
+/// Checks what only version 4 has made: a job of a lane, a pause and keys that stay taken.
+async fn lanes_and_kept_keys_go_on<S: Store>(queue: &Queue<S>) {
+    let taken = async |key: &str| {
+        let added = queue.schedule(key, HOUR, "").await.unwrap();
+        assert!(matches!(added, Scheduled::Exists { .. }), "{key}");
+    };
+    taken("kept").await;
+    assert!(queue.get("kept").await.unwrap().is_none());
+    assert_eq!(queue.paused().await.unwrap(), ["mails"]);
+    let mail = queue.get("mail").await.unwrap().unwrap();
+    assert_eq!((&*mail.kind, mail.priority, mail.attempts), ("mail", 1, 0));
+    let (sender, mut ran) = unbounded_channel();
+    let node = Node::builder(queue.clone())
+        .queue("mails", 1)
+        .on_kind("mail", move |attempt: Attempt| {
+            let _ = sender.send((attempt.key, attempt.number));
+            async { Ok(()) }
+        })
+        .start_kinds();
+    queue.resume("mails").await.unwrap();
+    assert_eq!(ran.recv().await.unwrap(), ("mail".to_owned(), 1));
+    soon("for the job to end", async {
+        while queue.get("mail").await.unwrap().is_some() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    taken("mail").await;
+    assert!(node.stop(PATIENCE).await);
+}
+
 #[test]
 fn the_embedded_store_takes_over_an_earlier_version() {
-    for make in SQLITE {
+    for (version, make) in (1..).zip(SQLITE) {
         let dir = Dir::new();
         let base = rusqlite::Connection::open(dir.store()).unwrap();
         base.execute_batch(make).unwrap();
         drop(base);
         run(async {
             let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
-            goes_on(&queue).await;
+            goes_on(&queue, version).await;
             drop(queue);
         });
         let base = rusqlite::Connection::open(dir.store()).unwrap();
@@ -156,7 +195,7 @@ fn tables_of_an_earlier_version_are_migrated() {
             let other = client(&server).await;
             other.batch_execute(make).await.unwrap();
             let opened = Store::connect(&config).await;
-            is_refused(opened, version, "run `delayed_jobs --migrate` once");
+            is_refused(opened, version as i64, "run `delayed_jobs --migrate` once");
             // Nothing happens the second time.
             Store::migrate(&config).await.unwrap();
             Store::migrate(&config).await.unwrap();
@@ -188,7 +227,7 @@ fn tables_of_an_earlier_version_are_migrated() {
             );
             other.batch_execute(&old).await.unwrap();
             let queue = connect::<Postgres>(server.port()).await;
-            goes_on(&queue).await;
+            goes_on(&queue, version).await;
 
             let later = "
                 UPDATE durable_version SET version = 6;
@@ -223,10 +262,11 @@ fn a_redis_of_an_earlier_version_is_migrated() {
             let url = format!("redis://127.0.0.1:{}", server.port());
             eval(&server, make);
             let opened = Store::connect(&url).await;
-            is_refused(opened, version, "run `delayed_jobs --migrate` once");
+            is_refused(opened, version as i64, "run `delayed_jobs --migrate` once");
             Store::migrate(&url).await.unwrap();
             Store::migrate(&url).await.unwrap();
-            goes_on(&Queue::new(Store::connect(&url).await.unwrap())).await;
+            let queue = Queue::new(Store::connect(&url).await.unwrap());
+            goes_on(&queue, version).await;
 
             eval(&server, "redis.call('SET', '{durable}:version', 6)");
             for opened in [

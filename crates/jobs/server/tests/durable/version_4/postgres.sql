@@ -469,3 +469,11 @@ INSERT INTO durable_jobs (key, payload, due, at, attempts, pattern, zone, error,
         ('retry', 0, 1, NULL, 'failed', false, NULL, NULL, false),
         ('running', 0, 1, NULL, NULL, false, 1, 6, true))
         AS j (key, wait, attempts, pattern, error, dead, node, token, running);
+-- A job that is to keep its key, with a kind, in a queue that is paused; and a key that is kept.
+UPDATE durable_version SET paused = '{mails}';
+INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue, unique_for)
+    SELECT 'mail', 'of mail', now, now, now, 'mail', 1, 'mails', 3600000000
+    FROM (SELECT durable_now() AS now) AS c;
+INSERT INTO durable_jobs (key, payload, due, at, counted, dead, unique_for, until)
+    SELECT 'kept', '', now, now, now, true, 3600000000, now + 3600000000
+    FROM (SELECT durable_now() AS now) AS c;

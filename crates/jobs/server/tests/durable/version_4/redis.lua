@@ -30,3 +30,13 @@ write('held', now, 0, false, false, false, 1, 5, false)
 write('later', hour, 0, false, false, false, false, false, false)
 write('retry', now, 1, false, 'failed', false, false, false, false)
 write('running', now, 1, false, false, false, 1, 6, true)
+-- A job that is to keep its key, with a kind, in a queue that is paused; and a key that is kept.
+redis.call('SADD', '{durable}:paused', 'mails')
+redis.call('HSET', '{durable}:jobs', 'mail', cmsgpack.pack(now, now, 0, false, false, false, false,
+    false, false, false, now, 'mail', 1, 'mails', 3600000000))
+redis.call('HSET', '{durable}:payloads', 'mail', 'of mail')
+redis.call('ZADD', '{durable}:keys', 0, 'mail')
+redis.call('ZADD', '{durable}:free:1:5:mails:mail', now, 'mail')
+redis.call('SADD', '{durable}:lanes', '1:5:mails:mail')
+redis.call('ZADD', '{durable}:kept', hour, 'kept')
+redis.call('ZADD', '{durable}:begun', now, 'kept')

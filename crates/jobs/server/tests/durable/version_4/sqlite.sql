@@ -41,3 +41,10 @@ INSERT INTO jobs (key, payload, due, at, attempts, pattern, zone, error, dead, c
         ('later', 3600000000, 0, NULL, NULL, 0),
         ('retry', 0, 1, NULL, 'failed', 0),
         ('running', 0, 1, NULL, NULL, 0));
+-- A job that is to keep its key, with a kind, in a queue that is paused; and a key that is kept.
+INSERT INTO paused VALUES ('mails');
+INSERT INTO jobs (key, payload, due, at, attempts, dead, counted, kind, priority, queue, unique_for)
+    SELECT 'mail', CAST('of mail' AS BLOB), now, now, 0, 0, now, 'mail', 1, 'mails', 3600000000
+    FROM (SELECT unixepoch() * 1000000 AS now);
+INSERT INTO kept
+    SELECT 'kept', now + 3600000000, now FROM (SELECT unixepoch() * 1000000 AS now);

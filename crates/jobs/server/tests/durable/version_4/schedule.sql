@@ -1,0 +1,35 @@
+-- Adds jobs, as programs of version 4 do.
+WITH n AS MATERIALIZED (
+         SELECT n.key, n.payload, n.pattern, n.zone, n.kind, n.priority, n.queue, n.unique_for,
+             CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END AS at,
+             CASE WHEN n.is_delay THEN c.now ELSE n.counted END AS counted
+         FROM (SELECT durable_now() AS now) AS c,
+             unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[],
+                 $6::text[], $8::bigint[], $9::text[], $10::smallint[], $11::text[],
+                 $12::bigint[]) AS n
+                 (key, payload, time, is_delay, pattern, zone, counted, kind, priority, queue,
+                     unique_for)),
+     free AS MATERIALIZED (
+         SELECT key FROM durable_jobs
+         WHERE key = ANY($1) AND coalesce(until <= durable_now(), false)
+         ORDER BY key FOR UPDATE),
+     taken AS (
+         UPDATE durable_jobs j
+         SET payload = n.payload, due = n.at, at = n.at, attempts = 0, pattern = n.pattern,
+             zone = n.zone, error = NULL, dead = false, node = NULL, token = NULL,
+             running = false, counted = n.counted, kind = n.kind, priority = n.priority,
+             queue = n.queue, unique_for = n.unique_for, until = NULL
+         FROM n, free WHERE n.key = free.key AND j.key = free.key
+         RETURNING j.key, j.at),
+     added AS (
+         INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted, kind,
+             priority, queue, unique_for)
+         SELECT n.key, n.payload, n.at, n.at, n.pattern, n.zone, n.counted, n.kind,
+             n.priority, n.queue, n.unique_for
+         FROM n WHERE NOT EXISTS (SELECT FROM free WHERE free.key = n.key COLLATE "C")
+         ORDER BY n.key COLLATE "C"
+         ON CONFLICT DO NOTHING
+         RETURNING key, at)
+SELECT key, at, CASE WHEN at <= (SELECT durable_now()) + $7
+    THEN pg_notify('durable_jobs', '') END
+FROM (SELECT key, at FROM taken UNION ALL SELECT key, at FROM added) AS done
