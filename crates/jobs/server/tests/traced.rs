@@ -212,7 +212,7 @@ fn an_attempt_has_a_span() {
                 assert_eq!(span.fields.field(name), Some(value), "{name}");
             }
             assert!(span.fields.field("job.token").is_some());
-            // The time limit may end a handler before its first step.
+            // The time limit may end a handler between its steps.
             assert!(span.events == 2 || key == "hangs", "{span:?}");
             let end = |name: &str| span.ends.iter().find_map(|said| said.field(name));
             assert_eq!(end("error.type"), error.map(|it| it.0));

@@ -57,8 +57,8 @@ return {tonumber(redis.call('GET', version)), now}
 /// Makes the store, or brings one of an earlier version to this one. Version 2 has the same keys but
 /// those of lanes, and version 1 three less. They pack jobs without kind, priority and queue, and
 /// version 1 without the time from which they were counted; they ignore what they do not know.
-/// Version 3 packs them without the time for which a key is kept, and version 4 without the context
-/// of a trace.
+/// Version 3 packs them without the time for which a key is kept, and version 4 without the trace
+/// context.
 migrate: "
 if tonumber(redis.call('GET', version) or 0) < tonumber(ARGV[1]) then
     redis.call('SET', version, ARGV[1])
