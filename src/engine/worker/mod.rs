@@ -243,20 +243,20 @@ impl<'a> Worker<'a> {
             true => Events::new(EVENTS),
             false => Events::new(EVENTS).reserve(),
         };
-        let mut kept = local.kept.take().unwrap_or_else(|| {
+        let kept = local.kept.take().unwrap_or_else(|| {
             let spent = shared
                 .group(core.index)
                 .map(|(group, _)| group.spent.clone());
+            let mut wait_policy = Box::new(WaitPolicy::new(&shared.config, spent));
+            // A quota may forbid to wait awake from the first sleep on.
+            wait_policy.set_spin(&shared.config, shared.limits.may_spin());
             Kept {
-                wait_policy: Box::new(WaitPolicy::new(&shared.config, spent)),
+                wait_policy,
                 due: Vec::with_capacity(due),
                 wakers: Vec::with_capacity(wakers),
                 events: events(),
             }
         });
-        // A quota may forbid to wait awake from the first sleep on.
-        let may_spin = shared.limits.may_spin();
-        kept.wait_policy.set_spin(&shared.config, may_spin);
         // The thread before this one, as in an earlier `block_on`, has left its last job there. Go
         // on with the numbers: the label of one of its jobs must not be that of another one.
         let tick = core.watchdog.watch.begun();
