@@ -48,7 +48,7 @@ use std::{
 
 use tourbillon::task::Group;
 use tourbillon_support::{
-    bench::{median, turns},
+    bench::{median, percentiles, time_of, turns},
     disturbance::Meter,
     spin,
 };
@@ -237,14 +237,7 @@ impl System {
 
 /// Returns the processor time of the calling thread, in ns.
 fn processor_time() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a `timespec` that the call writes.
-    let got = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(got, 0, "each thread has this clock");
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    time_of(libc::CLOCK_THREAD_CPUTIME_ID).as_nanos() as u64
 }
 
 fn round(name: &str, is_alone: bool, length: Duration) -> Round {
@@ -310,13 +303,6 @@ fn calm_round(name: &str, is_alone: bool, length: Duration) -> Round {
         }
     }
     best
-}
-
-/// Returns the p50 and the p99.
-fn percentiles(mut values: Vec<f64>) -> (f64, f64) {
-    values.sort_by(f64::total_cmp);
-    let at = |part: f64| values[((values.len() - 1) as f64 * part) as usize];
-    (at(0.5), at(0.99))
 }
 
 fn main() {

@@ -11,8 +11,7 @@
 //!
 //! Beside it a task sleeps for 5 ms, again and again. *throttled* is in how many of a hundred
 //! periods the kernel stopped the process, and for how long of each second, summed over the
-//! processors.
-//! *work* is how many cores the load got.
+//! processors. *work* is how many cores the load got.
 //!
 //! The second table: more workers than cores. *yields*: eight tasks yield, again and again; their
 //! number in a second. *sleeps*: 256 tasks sleep for 1 ms, again and again: how late they are, and
@@ -35,7 +34,7 @@ use std::{
 };
 
 use tourbillon_support::{
-    bench::{median, turns},
+    bench::{median, percentiles, time_of, turns},
     quota::{Group, enter_group},
     spin,
 };
@@ -67,7 +66,7 @@ struct Shared {
     over: AtomicBool,
     /// Whether sleeps that begin now are measured.
     counts: AtomicBool,
-    /// Polls of the load since the measurement began.
+    /// Polls of the load.
     polls: AtomicU64,
     /// By how much the sleeps were late, in µs.
     late: Mutex<Vec<f64>>,
@@ -160,16 +159,13 @@ async fn yield_now(is_ours: bool) {
     }
 }
 
-/// Ends the tasks, and returns the p50 and p99 of how late their sleeps were.
-fn end(shared: &Arc<Shared>) -> (f64, f64) {
+/// Ends the tasks, and returns how late their sleeps were.
+fn end(shared: &Arc<Shared>) -> Vec<f64> {
     shared.over.store(true, Relaxed);
     while Arc::strong_count(shared) > 1 {
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(MS);
     }
-    let mut late = std::mem::take(&mut *shared.late.lock().expect("no panic"));
-    late.sort_by(f64::total_cmp);
-    let at = |part: f64| late[((late.len() - 1) as f64 * part) as usize];
-    (at(0.5), at(0.99))
+    std::mem::take(&mut *shared.late.lock().expect("no panic"))
 }
 
 /// Returns of how many periods in a hundred the quota stopped the process, the stopped ms of each
@@ -195,7 +191,7 @@ fn under_quota(group: &Group, name: &str, quota: f64, load: &str, length: Durati
     let seconds = begin.elapsed().as_secs_f64();
     // The last sleeps must not wait for the quota.
     group.limit(Some(2.0)).expect("its own group");
-    let (_, late) = end(&shared);
+    let (_, late) = percentiles(end(&shared));
     [
         (after.0 - before.0) as f64 / seconds * 10.0,
         (after.1 - before.1).as_secs_f64() * 1e3 / seconds,
@@ -231,29 +227,14 @@ fn with_workers(workers: usize, follows: bool, length: Duration) -> [f64; 4] {
     let system = ours(workers, follows);
     let shared = Arc::new(Shared::default());
     shared.counts.store(true, Relaxed);
-    let before = processor_time();
+    let before = time_of(libc::CLOCK_PROCESS_CPUTIME_ID);
     (0..256).for_each(|_| system.spawn_sleeper(&shared, MS));
     thread::sleep(length);
-    shared.over.store(true, Relaxed);
-    while Arc::strong_count(&shared) > 1 {
-        thread::sleep(MS);
-    }
-    let took = (processor_time() - before).as_secs_f64() * 1e6;
-    let count = shared.late.lock().expect("no panic").len() as f64;
-    let (p50, p99) = end(&shared);
-    [yields, p50, p99, took / count]
-}
-
-/// Returns the processor time of this process.
-fn processor_time() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a `timespec` that the call writes.
-    let got = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    assert_eq!(got, 0, "each process has this clock");
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    let late = end(&shared);
+    let took = time_of(libc::CLOCK_PROCESS_CPUTIME_ID) - before;
+    let each = took.as_secs_f64() * 1e6 / late.len() as f64;
+    let (p50, p99) = percentiles(late);
+    [yields, p50, p99, each]
 }
 
 /// Returns the medians of the rounds' figures.

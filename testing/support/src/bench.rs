@@ -1,6 +1,6 @@
 //! What the benchmarks share: turns, medians, and counts of instructions.
 
-use std::{env, process::Command};
+use std::{env, process::Command, time::Duration};
 
 /// Runs `systems` systems in turns for some rounds, and returns the results of each. The order
 /// rotates, so that no system always runs after the same one, and what disturbs the machine hits
@@ -26,6 +26,33 @@ pub fn median<T: PartialOrd>(values: impl IntoIterator<Item = T>) -> T {
     values.sort_by(|a, b| a.partial_cmp(b).expect("none is NaN"));
     let middle = values.len() / 2;
     values.swap_remove(middle)
+}
+
+/// Returns the p50 and the p99.
+///
+/// # Panics
+///
+/// Panics if there are no values.
+pub fn percentiles(mut values: Vec<f64>) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let at = |part: f64| values[((values.len() - 1) as f64 * part) as usize];
+    (at(0.5), at(0.99))
+}
+
+/// Returns the time of a clock of the system, such as `CLOCK_THREAD_CPUTIME_ID`.
+///
+/// # Panics
+///
+/// Panics if the system has no such clock.
+pub fn time_of(clock: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a `timespec` that the call writes.
+    let got = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert_eq!(got, 0, "there is no clock {clock}");
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Runs this program with other arguments in a process of its own, under another command. Returns
