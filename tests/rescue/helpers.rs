@@ -316,7 +316,7 @@ fn busy_workers_get_no_helper() {
     let runtime = runtime(2, 2);
     let (mut alone, mut helped) = (0, Vec::new());
     // On a busy machine most rounds do not count, and a single one says little.
-    let enough = rounds(u64::MAX).any(|_| {
+    rounds(u64::MAX).any(|_| {
         let before = runtime.metrics();
         let longest = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
@@ -359,7 +359,7 @@ fn busy_workers_get_no_helper() {
         }
         alone + helped.len() >= 20
     });
-    if !enough {
+    if alone == 0 && helped.is_empty() {
         return skip("the machine lets no worker run for long");
     }
     // The machine may also stop a worker between two jobs, which no job notices.

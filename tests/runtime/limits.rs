@@ -93,7 +93,8 @@ fn following(workers: usize) -> Runtime {
     builder.build().unwrap()
 }
 
-/// The same, of a worker that is pinned to each of these cores.
+/// Builds a runtime that follows what the system allows, with a worker pinned to each of these
+/// cores.
 fn pinned_to(cores: [usize; 2]) -> Runtime {
     let mut builder = Builder::new();
     builder.cores(cores).follow_limits(true);
@@ -327,17 +328,17 @@ fn waits_awake_as_the_quota_lets(workers: usize, quotas: [f64; 2]) {
         let mut builder = Builder::new();
         builder.worker_threads(workers).follow_limits(true);
         let runtime = builder.spin_before(Duration::MAX).build().unwrap();
-        let arm = |worker, after| {
-            let timer = Timer::after(after).on_worker(worker);
-            timer.on(runtime.handle()).start(|| ())
+        let arm = |after, callback: Box<dyn FnOnce() + Send>| {
+            let timer = Timer::after(after).on_worker(0);
+            timer.on(runtime.handle()).start(callback)
         };
         let parks = || runtime.metrics().workers()[0].counts().parks();
-        let _hour = arm(0, HOUR);
+        let _hour = arm(HOUR, Box::new(|| ()));
         let sleeps = || {
             // The worker may be at its first sleep or before it. No other would follow.
             let least = parks() + 3;
             eventually("the worker sleeps again and again", || {
-                let _now = arm(0, Duration::ZERO);
+                let _now = arm(Duration::ZERO, Box::new(|| ()));
                 parks() >= least
             });
         };
@@ -349,9 +350,8 @@ fn waits_awake_as_the_quota_lets(workers: usize, quotas: [f64; 2]) {
             for _ in 0..20 {
                 // It has run in each round, and would have gone to sleep after the callback.
                 let (sender, receiver) = mpsc::channel();
-                let timer = Timer::after(Duration::ZERO).on_worker(0);
                 let callback = move || sender.send(()).unwrap();
-                drop(timer.on(runtime.handle()).start(callback));
+                let _now = arm(Duration::ZERO, Box::new(callback));
                 receiver.recv_timeout(PATIENCE).unwrap();
                 thread::sleep(Duration::from_millis(1));
             }
