@@ -471,14 +471,16 @@ impl Jobs {
     }
 
     fn wake_one(&self) {
-        let wake = || {
-            let claim = self.home.parker().claim_for_search();
-            if claim == SearchClaim::Asleep {
-                self.home.owner().wake();
-            }
-            claim != SearchClaim::Refused
-        };
-        self.pool.searchers.wake_one(wake, || self.has_work());
+        let searchers = &self.pool.searchers;
+        searchers.wake_one(|| self.wake(), || self.has_work());
+    }
+
+    fn wake(&self) -> bool {
+        let claim = self.home.parker().claim_for_search();
+        if claim == SearchClaim::Asleep {
+            self.home.owner().wake();
+        }
+        claim != SearchClaim::Refused
     }
 
     /// Spawns a task, as the helper.
@@ -526,8 +528,8 @@ impl Jobs {
         while !self.over() {
             let shared = self.shared.lock().unwrap().pop();
             if let Some(job) = shared.or_else(|| self.deque.steal().map(|job| *job)) {
-                if std::mem::take(&mut searching) && searchers.found() {
-                    self.wake_one();
+                if std::mem::take(&mut searching) {
+                    searchers.found(|| self.wake(), || self.has_work());
                 }
                 self.run(job);
             } else {

@@ -86,21 +86,23 @@ impl Pool {
     }
 
     fn wake_one(&self) -> bool {
-        let wake = || {
-            let all = || self.homes.iter().zip(&self.retired);
-            let mut homes = all().skip(self.first).chain(all().take(self.first));
-            homes.any(|(home, is_retired)| {
-                if is_retired.load(Ordering::Relaxed) {
-                    return false;
-                }
-                let claim = home.parker().claim_for_search();
-                if claim == SearchClaim::Asleep {
-                    home.owner().wake();
-                }
-                claim != SearchClaim::Refused
-            })
-        };
-        self.searchers.wake_one(wake, || self.has_jobs())
+        self.searchers
+            .wake_one(|| self.wake_any(), || self.has_jobs())
+    }
+
+    fn wake_any(&self) -> bool {
+        let all = || self.homes.iter().zip(&self.retired);
+        let mut homes = all().skip(self.first).chain(all().take(self.first));
+        homes.any(|(home, is_retired)| {
+            if is_retired.load(Ordering::Relaxed) {
+                return false;
+            }
+            let claim = home.parker().claim_for_search();
+            if claim == SearchClaim::Asleep {
+                home.owner().wake();
+            }
+            claim != SearchClaim::Refused
+        })
     }
 
     fn pop(&self) -> bool {
@@ -142,8 +144,8 @@ impl Pool {
     /// Takes the calling worker off the count of searchers, if it is one, as one that has found
     /// work.
     fn leave_search(&self, searching: &mut bool) {
-        if std::mem::take(searching) && self.searchers.found() {
-            self.wake_one();
+        if std::mem::take(searching) {
+            self.searchers.found(|| self.wake_any(), || self.has_jobs());
         }
     }
 

@@ -340,13 +340,19 @@ impl Local {
     /// Wakes a peer for the jobs in the deque, if there are enough of them. `others` is the number
     /// of jobs in other queues of this worker.
     fn share(&self, others: usize) {
+        if self.is_to_share(others) {
+            self.shared().wake_one();
+        }
+    }
+
+    /// Returns whether the jobs in the deque are worth waking a peer. `others` is the number of
+    /// further jobs that this worker is about to run.
+    pub(crate) fn is_to_share(&self, others: usize) -> bool {
         let queued = self.deque.len();
         let jobs = queued + others;
         // A single job is run by this worker itself. Short jobs are over before a peer could help,
         // but that is an estimate: rely on it only if a peer comes when this worker gets stuck.
-        if queued > 0 && jobs > 1 && !(self.pace.soon_over(jobs) && self.is_watched_by_peers()) {
-            self.shared().wake_one();
-        }
+        queued > 0 && jobs > 1 && !(self.pace.soon_over(jobs) && self.is_watched_by_peers())
     }
 
     /// Returns whether a peer is called if this worker gets stuck. The peer then steals its jobs.

@@ -59,5 +59,6 @@ pub(crate) mod shutdown;
 pub(crate) mod task_core;
 pub(crate) mod telemetry;
 pub(crate) mod threads;
+pub(crate) mod wake;
 pub(crate) mod watchdog;
 pub(crate) mod worker;

@@ -111,12 +111,24 @@ impl Searchers {
         false
     }
 
-    /// Takes the calling worker, which found work, off the count of searchers. Returns `true` if it
-    /// was the last searcher: then it has to [wake](Searchers::wake_one) the next worker.
-    #[must_use]
+    /// Takes the calling worker, which found work, off the count of searchers. If it was the last
+    /// searcher and there is `more` work, this wakes one parked worker to search for it.
+    ///
+    /// `more` returns whether there is work that the caller does not run itself. Threads that pushed
+    /// such work may have woken nobody, because the caller counted as a searcher. `wake` is that of
+    /// [`wake_one`](Searchers::wake_one).
     #[inline]
-    pub fn found(&self) -> bool {
-        searching(self.word.fetch_sub(SEARCHING, Ordering::AcqRel)) == 1
+    pub fn found(&self, wake: impl FnMut() -> bool, mut more: impl FnMut() -> bool) {
+        let before = self.word.fetch_sub(SEARCHING, Ordering::AcqRel);
+        if searching(before) != 1 || parked(before) == 0 {
+            return;
+        }
+        // A thread that pushes after this fence finds no searcher. `more` sees what others pushed.
+        fence(Ordering::SeqCst);
+        let word = self.word.load(Ordering::Relaxed);
+        if parked(word) != 0 && searching(word) == 0 && more() {
+            self.wake_slow(word, wake, more);
+        }
     }
 
     /// Counts the calling worker as parked, and takes it off the count of searchers if it was one.

@@ -15,7 +15,7 @@
 //! The rules of the shared count are in "Searchers" in `crates/sched/PROTOCOLS.md`.
 
 use crate::{
-    engine::{job::Job, queues::steal_batch_of, worker::Worker},
+    engine::{core::Core, job::Job, queues::steal_batch_of, worker::Worker},
     util::probe::probe,
 };
 
@@ -124,13 +124,16 @@ impl Worker<'_> {
         (0..PAUSES).for_each(|_| std::hint::spin_loop());
     }
 
-    /// Ends the search because there is work, and wakes the next searcher if this was the last one.
+    /// Ends the search because there is work for this worker. If it was the last searcher and there
+    /// is more work than this worker's own, it wakes the next one: threads that brought that work
+    /// relied on this search.
     pub(crate) fn found(&mut self) {
         self.search.is_on = false;
         self.search.reset();
-        if self.shared.queues.searchers.found() {
-            self.shared.wake_one();
-        }
+        let is_of_peer = |owner: &Core| owner.index != self.core.index;
+        // The job that this worker is about to run is in none of its queues.
+        let more = || self.local.is_to_share(1) || self.shared.has_work_in(is_of_peer);
+        self.shared.found(more);
     }
 
     /// Takes a job from the injector or a peer, and moves some more into the own deque.
@@ -249,7 +252,7 @@ mod tests {
             std::thread::yield_now();
         }
         let in_time = task.is_finished();
-        let _last = searchers.found();
+        searchers.found(|| false, || false);
         assert!(in_time);
     }
 }

@@ -13,10 +13,46 @@ fn at_most_half_of_the_workers_search() {
         }
         assert!(!searchers.begin());
         for left in (0..limit).rev() {
-            assert_eq!(searchers.found(), left == 0, "the last wakes the next");
+            leave(&searchers);
+            assert_eq!(searchers.searching(), left);
         }
         assert!(searchers.begin());
     }
+}
+
+/// Ends a search that found work, where there is no more.
+fn leave(searchers: &Searchers) {
+    searchers.found(|| panic!("nobody is to be woken"), || false);
+}
+
+/// The last searcher that finds work wakes the next one if there is more work.
+#[test]
+fn the_last_searcher_wakes_the_next_for_more_work() {
+    let searchers = Searchers::new(4);
+    let [woken, looked] = [Cell::new(0), Cell::new(0)];
+    let wake = || {
+        woken.set(woken.get() + 1);
+        true
+    };
+    let more = |more| {
+        looked.set(looked.get() + 1);
+        more
+    };
+    // Nobody could be woken, so the searcher does not look.
+    assert!(searchers.begin());
+    searchers.found(wake, || more(true));
+    assert_eq!((woken.get(), looked.get()), (0, 0));
+    searchers.park(false);
+    assert!(searchers.begin());
+    assert!(searchers.begin());
+    searchers.found(wake, || more(true));
+    assert_eq!((woken.get(), looked.get()), (0, 0), "another one searches");
+    searchers.found(wake, || more(false));
+    assert_eq!((woken.get(), looked.get()), (0, 1), "there is no more work");
+    assert!(searchers.begin());
+    searchers.found(wake, || more(true));
+    assert_eq!((woken.get(), looked.get()), (1, 2));
+    assert_eq!((searchers.parked(), searchers.searching()), (1, 1));
 }
 
 #[test]
@@ -27,7 +63,7 @@ fn no_worker_is_woken_without_need() {
     searchers.park(false);
     assert!(searchers.begin());
     assert!(!searchers.wake_one(wake, || true), "a worker searches");
-    assert!(searchers.found());
+    leave(&searchers);
     assert!(searchers.wake_one(|| true, || true));
     assert_eq!((searchers.parked(), searchers.searching()), (1, 1));
     assert!(
@@ -81,7 +117,7 @@ fn a_thread_that_finds_no_sleeper_tries_again_if_need_be() {
     };
     let look = || panic!("a worker searches");
     assert!(!searchers.wake_one(wake, look));
-    assert!(searchers.found());
+    leave(&searchers);
     // The counts change while the thread looks for work.
     let wake = || {
         attempt();
@@ -94,7 +130,7 @@ fn a_thread_that_finds_no_sleeper_tries_again_if_need_be() {
     assert!(!searchers.wake_one(wake, unparks));
     searchers.park(false);
     assert!(!searchers.wake_one(wake, || searchers.begin()));
-    assert!(searchers.found());
+    leave(&searchers);
     let parks = || {
         searchers.park(false);
         true
