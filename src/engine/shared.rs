@@ -5,7 +5,7 @@ use std::{iter, sync::Arc};
 use arc_swap::ArcSwap;
 use crossbeam::utils::CachePadded;
 use tourbillon_pool::Period;
-use tourbillon_sched::{Limit, SearchClaim};
+use tourbillon_sched::Limit;
 use tourbillon_shards::{DrainedTimers, Kind, Names, Outcome};
 
 use crate::{
@@ -14,7 +14,6 @@ use crate::{
         blocking::pool::Blocking,
         clocks::shard::{ClockShard, Clocks},
         config::Config,
-        context::spread,
         core::{Core, WorkerShard},
         groups::{GroupId, Groups, Options, Table},
         helpers::known::Helpers,
@@ -37,10 +36,7 @@ use crate::{
     },
     sys::{
         cpu::RuntimeMask,
-        sync::{
-            atomic::{AtomicBool, AtomicUsize, Ordering},
-            point,
-        },
+        sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     util::{
         budget,

@@ -15,7 +15,7 @@ use crate::{
             event::{Lost, Rescue, WakeReason},
             words::{self, Words},
         },
-        watchdog::seen::InLoop,
+        watchdog::{report, seen::InLoop},
         worker::Worker,
     },
     metrics::{activity::JobRef, spawned::Spawned},
@@ -38,9 +38,8 @@ const SAMPLED: u64 = 1 << 10;
 pub(crate) struct Notes {
     /// Since when each batch has left due timers behind, or zero if the last one did not.
     left: u64,
-    /// Up to when jobs were recorded, and how many had run by then.
-    recorded: u64,
-    jobs: u64,
+    /// Up to where jobs were recorded.
+    recorded: InLoop,
     /// When the last sleep began, was to end, and ended.
     parked: u64,
     until: u64,
@@ -285,9 +284,10 @@ impl Worker<'_> {
         }
         track.set_looks(true);
         // The jobs that ran before: this batch waited for them, and the worker's turn goes on.
-        let (jobs, took) = InLoop::at(now, self.tick).since(self.in_loop);
+        let present = InLoop::at(now, self.tick);
+        let (_, took) = present.since(self.in_loop);
         if rescue.is_none() && took >= NOTED {
-            self.record_turn(self.in_loop.at, now, jobs);
+            self.record_turn(self.in_loop, present);
         }
         if rescue.is_none() {
             self.record_wait(now, late);
@@ -319,7 +319,10 @@ impl Worker<'_> {
         let slept = !self.core.track.notes_all() && woken > due;
         let asleep = if slept { woken - parked.max(due) } else { 0 };
         // The loop alone takes no such time: the worker had no core there.
-        let in_loop = woken.max(self.in_loop.at).max(self.notes.recorded).max(due);
+        let in_loop = woken
+            .max(self.in_loop.at)
+            .max(self.notes.recorded.at)
+            .max(due);
         let looped = now.saturating_sub(in_loop);
         let looped = if looped >= NOTED { looped } else { 0 };
         if !slept && looped == 0 {
@@ -337,31 +340,35 @@ impl Worker<'_> {
         }
     }
 
-    /// Notes that the worker is back in its loop. It was there before at `from`, and has run `jobs`
-    /// jobs since.
+    /// Notes that the worker is back in its loop, where it was before at `from`.
     #[inline]
-    pub(crate) fn note_turn(&mut self, from: u64, jobs: u64) {
-        let now = self.in_loop.at;
-        if self.core.track.notes(now.saturating_sub(from)) {
-            self.record_turn(from, now, jobs);
+    pub(crate) fn note_turn(&mut self, from: InLoop) {
+        let (_, took) = self.in_loop.since(from);
+        if self.core.track.notes(took) {
+            self.record_turn(from, self.in_loop);
         }
     }
 
-    /// Records the last `jobs` jobs, which ran between `from` and `now`, except for those that are
-    /// recorded already.
+    /// Records the jobs that ran between `from` and `to`, except for those that are recorded
+    /// already.
     #[cold]
-    fn record_turn(&mut self, from: u64, now: u64, jobs: u64) {
-        let jobs = jobs.min(self.tick - self.notes.jobs);
-        let took = now.saturating_sub(from.max(self.notes.recorded));
+    fn record_turn(&mut self, from: InLoop, to: InLoop) {
+        let (jobs, took) = to.since(from.later(self.notes.recorded));
         // In full mode each spin comes here.
         if jobs == 0 || !self.core.track.notes(took) || self.shared.clock.was_paused() {
             return;
         }
-        (self.notes.recorded, self.notes.jobs) = (now, self.tick);
-        let last = words::named(self.core.watchdog.watch.job_ref());
+        self.notes.recorded = to;
+        // The watchdog knows the last job that has begun.
+        let watch = &self.core.watchdog.watch;
+        let last = words::named(
+            (watch.begun() <= to.jobs)
+                .then(|| watch.job_ref())
+                .flatten(),
+        );
         let is_long = took >= NOTED;
-        let lost = is_long.then(|| words::lost(self.notes.lost(now, took)));
-        let turn = [words::turn(now, took, jobs)];
+        let lost = is_long.then(|| words::lost(self.notes.lost(to.at, took)));
+        let turn = [words::turn(to.at, took, jobs)];
         self.write(
             turn.into_iter()
                 .chain(lost.into_iter().flatten())
@@ -410,8 +417,7 @@ impl Worker<'_> {
         if track.times_jobs() {
             // A report runs the user's hook, and the former job is over by then.
             self.core.watchdog.watch.end();
-            self.note_jobs(self.tick - 1);
-            track.end_timing(self.in_loop.at);
+            self.time_job();
         } else {
             // Threads that met may have left the mark although nothing is timed any more.
             track.look_at_jobs();
@@ -422,6 +428,20 @@ impl Worker<'_> {
             job.group = self.group_name();
             self.write([run].into_iter().chain(words::named(Some(job))));
         }
+    }
+
+    /// Times the job that is over, while another one is about to begin. If it was long, it is
+    /// recorded apart from those before it.
+    fn time_job(&mut self) {
+        let before = self.in_loop.later(self.timed);
+        self.timed = before;
+        report::was_away(self.core, &mut self.timed, self.tick - 1);
+        let (_, took) = self.timed.since(before);
+        if self.core.track.notes(took) {
+            self.record_turn(self.in_loop, before);
+            self.record_turn(before, self.timed);
+        }
+        self.core.track.end_timing(self.timed.at);
     }
 
     /// Records that a timer runs that was `queued` ns ago taken from its store.
@@ -451,3 +471,7 @@ impl Worker<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "timed_tests.rs"]
+mod timed_tests;

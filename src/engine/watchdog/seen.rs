@@ -141,6 +141,17 @@ impl InLoop {
 
     /// Returns how many jobs have run since `last`, and how long that took, in ns.
     pub(crate) fn since(self, last: Self) -> (u64, u64) {
-        (self.jobs - last.jobs, self.at.saturating_sub(last.at))
+        (
+            self.jobs.saturating_sub(last.jobs),
+            self.at.saturating_sub(last.at),
+        )
+    }
+
+    /// Returns the later one of the two.
+    pub(crate) fn later(self, other: Self) -> Self {
+        match other.at > self.at {
+            true => other,
+            false => self,
+        }
     }
 }

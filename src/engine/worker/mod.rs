@@ -47,7 +47,7 @@ use crate::{
         recorder::note::Notes,
         shared::Shared,
         shutdown,
-        watchdog::{report, rescue::RESCUED, rest::Rest, seen::InLoop},
+        watchdog::{rescue::RESCUED, rest::Rest, seen::InLoop},
         worker::{
             follow::NextLook, retire::Duty, search::Search, tidy::Tidy, wait_policy::WaitPolicy,
         },
@@ -68,6 +68,7 @@ pub(crate) mod retire;
 pub(crate) mod search;
 mod shares;
 pub(crate) mod tidy;
+mod turn;
 pub(crate) mod wait_policy;
 
 /// How many events one poll of the sockets can return.
@@ -95,8 +96,10 @@ pub(crate) struct Worker<'a> {
     timers_since_poll: u64,
     /// What the clock showed when the worker last looked whether timers are due, in ns.
     fired_at: u64,
-    /// When this worker was last in its loop, or began a job that it timed.
+    /// When this worker was last in its loop.
     pub(crate) in_loop: InLoop,
+    /// When this worker last read the clock between two jobs, if it times each.
+    pub(crate) timed: InLoop,
     /// When this worker last looked at its sockets and timers.
     pub(crate) looked: InLoop,
     /// In a `block_on` of a current-thread runtime: the state of that call. The loop returns when
@@ -275,6 +278,7 @@ impl<'a> Worker<'a> {
             timers_since_poll: 0,
             fired_at: 0,
             in_loop,
+            timed: in_loop,
             looked: in_loop,
             root: None,
             duty: Duty::Active,
@@ -458,46 +462,6 @@ impl<'a> Worker<'a> {
             // The next jobs do not count the time of the look.
             self.back_in_loop();
         }
-    }
-
-    /// Notes that the worker is back in its loop: reports a stall, and updates the job-cost
-    /// estimate and the busy time.
-    pub(crate) fn back_in_loop(&mut self) {
-        self.note_jobs(self.tick);
-        self.interval = self.jobs_to_next_poll();
-    }
-
-    /// Notes the jobs that have run, if no worker sleeps that would have come if one of them had
-    /// blocked. A job that comes from elsewhere now is then not mixed up with them.
-    #[inline]
-    fn note_unwatched_jobs(&mut self) {
-        if self.in_loop.jobs != self.tick && self.shared.queues.searchers.parked() == 0 {
-            if self.search.is_on {
-                // Leave the search first: a report runs the user's hook.
-                self.found();
-            }
-            self.note_jobs(self.tick);
-        }
-    }
-
-    /// Notes that the worker is in no job, and has run the first `ran` jobs.
-    #[inline]
-    pub(crate) fn note_jobs(&mut self, ran: u64) {
-        let last = self.in_loop;
-        report::was_away(self.core, &mut self.in_loop, ran);
-        self.shared.clock.note_look(self.in_loop.at);
-        // A job that has begun already is charged at its end.
-        if ran == self.tick {
-            self.end_job(self.in_loop.at);
-        }
-        let (jobs, took) = self.in_loop.since(last);
-        self.local.pace.note(jobs, took);
-        #[cfg(all(feature = "facade", tokio_unstable))]
-        if !self.is_single {
-            self.core.recorder.unstable.polled(jobs, took);
-        }
-        self.note_turn(last.at, jobs);
-        self.core.was_busy(last.at, self.in_loop.at);
     }
 }
 
