@@ -11,7 +11,7 @@ use tourbillon_support::dir::Dir;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::server::{self, Server};
 use crate::{
-    Outcome,
+    Judged, Outcome,
     embedded::HISTORY,
     history::History,
     judge,
@@ -29,6 +29,8 @@ pub struct Options {
     /// The store.
     #[arg(long, value_enum, default_value = "sqlite")]
     store: Kind,
+    #[command(flatten)]
+    judged: Judged,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -55,7 +57,7 @@ pub fn run(options: &Options) -> Outcome {
         #[cfg(feature = "redis")]
         Kind::Redis => on_server::<server::Redis>(options, &runtime, &path)?,
     }
-    judge(&path)
+    judge(&path, &options.judged)
 }
 
 #[cfg(any(feature = "postgres", feature = "redis"))]

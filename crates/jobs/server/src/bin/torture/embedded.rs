@@ -19,7 +19,7 @@ use tourbillon_jobs::{Queue, Time, sqlite::Sqlite, store::StoreError};
 use tourbillon_support::dir::Dir;
 
 use crate::{
-    Outcome, full,
+    Judged, Outcome, full,
     history::History,
     judge,
     load::{Hard, Load, bury, drain, node, stamp},
@@ -51,6 +51,8 @@ pub struct Options {
     seed: u64,
     #[command(flatten)]
     work: Work,
+    #[command(flatten)]
+    judged: Judged,
 }
 
 /// What a process does.
@@ -197,7 +199,7 @@ pub fn run(options: &Options) -> Outcome {
         "the process was killed {kills} times, and aborted {aborts} times, {:.1?}",
         start.elapsed()
     ));
-    judge(&path)
+    judge(&path, &options.judged)
 }
 
 /// Kills a process after this time, by SIGKILL. Returns its status if it ends before.

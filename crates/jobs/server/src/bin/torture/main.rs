@@ -2,6 +2,7 @@
 
 mod calm;
 mod check;
+mod edn;
 mod embedded;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod faketime;
@@ -15,9 +16,15 @@ mod server;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod shared;
 
-use std::{error::Error, fs::File, io::BufReader, path::Path, process::ExitCode};
+use std::{
+    error::Error,
+    fs::File,
+    io::{BufReader, BufWriter},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use clap::Parser;
+use clap::{Args, Parser};
 use tourbillon_support::{
     arguments::arguments,
     say::{self, complain, say},
@@ -57,8 +64,22 @@ fn main() -> ExitCode {
     say::end("torture", ended)
 }
 
+/// Who else judges the history.
+#[derive(Args)]
+struct Judged {
+    /// Keep the history in this file, in the form of Jepsen (EDN), for another judge: `judge.py`.
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
+}
+
 /// Judges a history, and prints what it has.
-fn judge(path: &Path) -> Outcome {
+fn judge(path: &Path, judged: &Judged) -> Outcome {
+    if let Some(kept) = &judged.history {
+        edn::write(
+            BufReader::new(File::open(path)?),
+            BufWriter::new(File::create(kept)?),
+        )?;
+    }
     let history = BufReader::new(File::open(path)?);
     match check::judge(history::read(history)) {
         Ok(found) => {

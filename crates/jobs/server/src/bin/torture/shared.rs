@@ -22,7 +22,7 @@ use tourbillon_jobs::{Queue, Time, store::StoreError};
 use tourbillon_support::dir::Dir;
 
 use crate::{
-    Outcome,
+    Judged, Outcome,
     embedded::HISTORY,
     faketime,
     history::History,
@@ -69,6 +69,8 @@ pub struct Options {
     lease: Duration,
     #[command(flatten)]
     hard: Hard,
+    #[command(flatten)]
+    judged: Judged,
 }
 
 #[derive(Args)]
@@ -231,7 +233,7 @@ fn run_on<S: Server>(options: &Options) -> Outcome {
         start.elapsed()
     ));
     drop(nodes);
-    judge(&path)
+    judge(&path, &options.judged)
 }
 
 fn lock<S>(server: &Mutex<S>) -> std::sync::MutexGuard<'_, S> {

@@ -225,11 +225,11 @@ pub fn judge(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::history::read;
 
-    const GOOD: &str = "\
+    pub(crate) const GOOD: &str = "\
 a asks 100
 a scheduled
 b asks 200
