@@ -44,6 +44,8 @@ const POLL: Duration = Duration::from_micros(100);
 const SLEEP: Duration = Duration::from_millis(5);
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
+/// How long a runtime has to start its threads.
+const SETTLED: Duration = Duration::from_millis(300);
 const SYSTEMS: [&str; 3] = ["tourbillon", "following", "tokio"];
 const QUOTAS: [f64; 2] = [1.0, 0.5];
 const LOADS: [&str; 2] = ["computes", "bursts"];
@@ -204,8 +206,16 @@ fn under_quota(group: &Group, name: &str, quota: f64, load: &str, length: Durati
 /// processor time of each, in µs.
 fn with_workers(workers: usize, follows: bool, length: Duration) -> [f64; 4] {
     let system = ours(workers, follows);
+    // The threads have begun, so all runtimes deal out their tasks in the same way.
+    thread::sleep(SETTLED);
     let shared = Arc::new(Shared::default());
-    for _ in 0..8 {
+    for task in 0..64 {
+        // No two tasks that yield are neighbours in memory: which worker they share a cache line
+        // with would be chance.
+        if task % 8 != 0 {
+            system.spawn(Box::pin(std::future::pending()));
+            continue;
+        }
         let shared = shared.clone();
         system.spawn(Box::pin(async move {
             while !shared.over.load(Relaxed) {

@@ -99,7 +99,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     // All state that the threads share exists before the first thread runs.
     let shared = Arc::new(Shared::new(config, mask, count));
     if shared.config.follows_limits {
-        shared.limit_by_system(allowed);
+        shared.limit_by_system(allowed, shared.clock.real());
     }
     if builder.start_paused {
         shared.clock.pause();

@@ -105,6 +105,16 @@ impl Allowed {
         Some((least.ceil() as usize).max(1))
     }
 
+    /// Returns what a quota allows on so many cores.
+    #[cfg(test)]
+    pub(crate) fn with_quota(quota: f64, cores: u32) -> Self {
+        let workers = cores;
+        Self {
+            cores: Some(CoresOf { cores, workers }),
+            quota: Some(quota),
+        }
+    }
+
     /// Returns whether the quota allows less than the masks.
     pub(crate) fn quota_is_less(self) -> bool {
         let both = self.quota.zip(self.cores);

@@ -65,8 +65,8 @@ impl Groups {
         let read = |file: &Path| fs::read_to_string(file);
         GROUPS.get(now, age, || {
             let mounts = MOUNTS.get(now, LOOKED_FOR, || {
-                let mounts = read_if_any(read, "/proc/self/mountinfo")?;
-                Ok(parse_mounts(&mounts.unwrap_or_default()).into())
+                let mounts = read(Path::new("/proc/self/mountinfo"))?;
+                Ok(parse_mounts(&mounts).into())
             });
             Ok(Self(with_quota(&mounts, read)?.into()))
         })
@@ -106,9 +106,17 @@ impl<T: Clone + Default> Recent<T> {
         // Without the lock: other threads do not wait for these files.
         let found = find();
         let mut last = lock();
-        let Some(found) = found.ok().or_else(|| last.take().map(|(_, found)| found)) else {
+        let found = match (found, last.take()) {
+            // Another thread has looked later, and was faster.
+            (_, Some((at, newer))) if at > now => {
+                *last = Some((at, newer.clone()));
+                return newer;
+            }
+            (Ok(found), _) | (Err(_), Some((_, found))) => found,
+            // There is nothing to find.
+            (Err(error), None) if is_missing(&error) => T::default(),
             // Nothing is known. Whoever asks next tries again.
-            return T::default();
+            (Err(_), None) => return T::default(),
         };
         *last = Some((now, found.clone()));
         found
@@ -127,21 +135,26 @@ fn read_if_any(
     read: impl Fn(&Path) -> io::Result<String>,
     file: impl AsRef<Path>,
 ) -> io::Result<Option<String>> {
-    use io::ErrorKind::{NotFound, PermissionDenied};
     match read(file.as_ref()) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if matches!(error.kind(), NotFound | PermissionDenied) => Ok(None),
-        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        Err(error) if is_missing(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Returns the groups that limit this process by a quota.
+fn is_missing(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | PermissionDenied)
+        || error.raw_os_error() == Some(libc::ENODEV)
+}
+
+/// Returns the groups that limit this process by a quota. It is an error if `/proc` does not tell
+/// the process's groups: a process may lose `/proc`, and not its quota, by a new root or a sandbox.
 fn with_quota(
     mounts: &[Mount],
     read: impl Fn(&Path) -> io::Result<String> + Copy,
 ) -> io::Result<Vec<Group>> {
-    let member = read_if_any(read, "/proc/self/cgroup")?.unwrap_or_default();
+    let member = read(Path::new("/proc/self/cgroup"))?;
     let mut limited = Vec::new();
     for mount in mounts {
         let Some(group) = mount.group(&member) else {
@@ -303,8 +316,42 @@ mod tests {
         for error in [libc::EMFILE, libc::ENFILE, libc::ENOMEM] {
             assert_eq!(find(error), Err(Some(error)));
         }
-        let member = with_quota(&mounts, |_| Err(io::Error::from_raw_os_error(libc::EMFILE)));
-        assert!(member.is_err());
+        for error in [libc::EMFILE, libc::ENOENT, libc::EACCES] {
+            let member = with_quota(&mounts, |_| Err(io::Error::from_raw_os_error(error)));
+            assert!(member.is_err());
+        }
+    }
+
+    #[test]
+    fn a_quota_stays_if_the_process_loses_proc() {
+        let known = Recent(Mutex::new(None));
+        let (mut at, mut looks) = (0, 0);
+        let mut get = |found: io::Result<f64>| {
+            at += 1_000_000_000;
+            let look = || {
+                looks += 1;
+                found
+            };
+            known.get(at, Duration::from_millis(1_500), look)
+        };
+        let lost = || Err(io::Error::from_raw_os_error(libc::ENOENT));
+        // Without `/proc` from the beginning there is no quota, and nobody tries each time.
+        assert_eq!([get(lost()), get(Ok(2.0))], [0.0; 2]);
+        assert_eq!(get(Ok(2.0)), 2.0);
+        assert_eq!([get(lost()), get(lost())], [2.0; 2]);
+        assert_eq!(looks, 3);
+    }
+
+    #[test]
+    fn a_look_that_began_later_and_ended_first_counts() {
+        let known = Recent(Mutex::new(None));
+        let age = Duration::from_nanos(1);
+        let slow = known.get(5, age, || {
+            assert_eq!(known.get(6, age, || Ok(1.0)), 1.0);
+            Ok(2.0)
+        });
+        assert_eq!(slow, 1.0);
+        assert_eq!(known.get(6, age, || Ok(3.0)), 1.0);
     }
 
     #[test]

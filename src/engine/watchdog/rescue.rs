@@ -194,7 +194,8 @@ impl Worker<'_> {
             shared.awake()
         } else {
             // It waits for a core, and so may all others that are not awake.
-            shared.recorders.len()
+            let waiting = shared.recorders.len();
+            waiting.saturating_sub(shared.retired_asleep())
         })
     }
 
@@ -445,6 +446,7 @@ impl Core {
 mod tests {
     use crossbeam::deque;
     use tourbillon_shards::TypeName;
+    use tourbillon_support::eventually;
 
     use super::*;
     use crate::{
@@ -482,5 +484,27 @@ mod tests {
     #[test]
     fn a_worker_that_waits_for_a_core_in_its_loop_is_not_followed() {
         assert_eq!(follower_of_a_worker_at(None), None);
+    }
+
+    /// Those that do not take part do not wait for a core.
+    #[test]
+    fn retired_workers_that_sleep_do_not_crowd_the_others() {
+        let runtime = Builder::new().worker_threads(32).build().unwrap();
+        let shared = runtime.handle().shared();
+        let crowded = |active| {
+            runtime.handle().set_workers(active).unwrap();
+            let all_sleep = || {
+                let asleep = shared.queues.searchers.parked();
+                asleep == active && shared.retired_asleep() == 32 - active
+            };
+            eventually("all workers sleep", all_sleep);
+            let deque = deque::Worker::new_fifo();
+            let core = Core::new(0, shared.clone(), deque.stealer(), Role::Worker);
+            let own = Local::new(Arc::new(watched(core.unwrap(), 2)), deque);
+            let workers = shared.workers.load();
+            Worker::new(&own, shared).crowded_around(&workers[1])
+        };
+        assert!(crowded(32).is_some());
+        assert_eq!(crowded(2), None);
     }
 }

@@ -44,16 +44,13 @@ const NEAR: Duration = Duration::from_millis(1);
 impl Shared {
     /// Sets by hand how many workers take part at most.
     pub(crate) fn limit_by_hand(&self, workers: usize) {
-        if self.limits.by_hand(&self.limit, workers) {
-            self.wake_for_limit();
-        }
+        self.wake_for_limit(self.limits.by_hand(&self.limit, workers));
     }
 
-    /// Sets what the system allows at present.
-    pub(crate) fn limit_by_system(&self, allowed: Allowed) {
-        if self.limits.by_system(&self.limit, allowed) {
-            self.wake_for_limit();
-        }
+    /// Sets what the system allows, as a look has found that began at `begun`, in ns by the real
+    /// clock.
+    pub(crate) fn limit_by_system(&self, allowed: Allowed, begun: u64) {
+        self.wake_for_limit(self.limits.by_system(&self.limit, allowed, begun));
     }
 }
 
@@ -98,7 +95,7 @@ impl Worker<'_> {
             if self.search.is_on {
                 self.found();
             }
-            shared.limit_by_system(shared.mask.allowed_now(SOON));
+            shared.limit_by_system(shared.mask.allowed_now(SOON), now);
         }
         self.next_look.0 = now + nanos(if looks { PERIOD } else { SOON });
         let may_spin = shared.limits.may_spin();
@@ -109,10 +106,10 @@ impl Worker<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::{sync::Arc, time::Instant};
 
     use super::*;
-    use crate::api::builder::Builder;
+    use crate::{api::builder::Builder, engine::core::WorkerShard};
 
     /// The limit here is one that no look sets. So a look corrects it.
     #[test]
@@ -143,5 +140,32 @@ mod tests {
             }
         }
         assert_eq!(limit(&paused), WRONG);
+    }
+
+    /// Worker 2 alone changes its duty here. All others sleep on.
+    #[test]
+    fn a_change_of_the_limit_wakes_those_that_it_concerns() {
+        const WORKERS: usize = 8;
+        let runtime = Builder::new().worker_threads(WORKERS).build().unwrap();
+        let shared = runtime.handle().shared();
+        let rest = |active| {
+            let begin = Instant::now();
+            while shared.queues.searchers.parked() != active
+                || shared.retired_asleep() != WORKERS - active
+            {
+                assert!(begin.elapsed() < Duration::from_secs(300), "no rest");
+                std::thread::yield_now();
+            }
+            let workers = shared.workers.load();
+            let sleeps = |worker: &Arc<WorkerShard>| worker.owner().recorder.unparks.get();
+            workers.iter().map(sleeps).collect::<Vec<_>>()
+        };
+        rest(WORKERS);
+        runtime.handle().set_workers(2).unwrap();
+        let before = rest(2);
+        runtime.handle().set_workers(3).unwrap();
+        let after = rest(3);
+        assert_eq!(before[3..], after[3..]);
+        assert!(before[2] < after[2]);
     }
 }

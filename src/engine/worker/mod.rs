@@ -431,7 +431,7 @@ impl<'a> Worker<'a> {
         if let Some(groups) = self.shared.task_groups.table() {
             return self.next_in_groups(groups);
         }
-        if self.tick == self.injector_at {
+        if self.tick == self.injector_at && !self.shared.queues.is_empty() {
             // The injected job runs before this worker's own ones, for which no peer may have been
             // woken. No wake-up is needed here: the thread that injected the job has woken a
             // searcher, or relies on one. Once the job is gone, the searcher finds the others.

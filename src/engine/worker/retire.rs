@@ -9,7 +9,7 @@
 //!
 //! On a clock that was ever paused no worker is retired: there all must depend on the program.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     engine::{
@@ -104,12 +104,18 @@ impl Shared {
         self.workers.load().iter().filter(sleeps).count()
     }
 
-    /// Wakes the workers that may take part or not, after the limit was set: they may be asleep in
-    /// the other state.
-    pub(super) fn wake_for_limit(&self) {
+    /// Wakes the workers whose duty has changed as the limit was set: they may be asleep in the
+    /// other state.
+    pub(super) fn wake_for_limit(&self, changed: Range<usize>) {
         let workers = self.workers.load();
+        let end = changed.end.min(workers.len());
         // Worker 0 always takes part.
-        workers.iter().skip(1).for_each(|worker| _ = worker.wake());
+        let begin = changed.start.clamp(1, end.max(1));
+        workers
+            .get(begin..end)
+            .into_iter()
+            .flatten()
+            .for_each(|worker| _ = worker.wake());
     }
 
     /// Returns whether this worker is retired. A helper never is.

@@ -145,7 +145,9 @@ impl<'a> Worker<'a> {
         // 1. Now and then one from the injector, as without groups.
         if turns.injector_in == 0 {
             turns.injector_in = self.shared.injector_interval();
-            if let Some(job) = self.shared.queues.steal() {
+            if !self.shared.queues.is_empty()
+                && let Some(job) = self.shared.queues.steal()
+            {
                 return Some(job);
             }
         }
