@@ -304,6 +304,12 @@ impl RuntimeMask {
         workers.allowed
     }
 
+    /// Keeps all looks waiting until what this returns is dropped.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> impl Sized + '_ {
+        self.workers()
+    }
+
     /// Sets how many threads the runtime starts for its workers. Call it before they start.
     pub(crate) fn expect_workers(&self, count: usize) {
         self.workers().unstarted = count;

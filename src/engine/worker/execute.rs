@@ -110,7 +110,7 @@ impl Worker<'_> {
 
     /// Counts a job that is about to run.
     #[inline]
-    fn count_job(&mut self) {
+    pub(super) fn count_job(&mut self) {
         if self.tick == self.injector_at {
             self.injector_at += u64::from(self.shared.injector_interval());
         }

@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use tourbillon_shards::NEVER;
+use tourbillon_shards::{NEVER, TypeName};
 
 use crate::{
     engine::{shared::Shared, worker::Worker},
@@ -95,18 +95,36 @@ impl Worker<'_> {
             if self.search.is_on {
                 self.found();
             }
+            self.begin_look();
             shared.limit_by_system(shared.mask.allowed_now(SOON), now);
+            self.core.watchdog.watch.end();
+            self.back_in_loop();
         }
         self.next_look.0 = now + nanos(if looks { PERIOD } else { SOON });
         let may_spin = shared.limits.may_spin();
         self.wait_policy.set_spin(&shared.config, may_spin);
         looks
     }
+
+    /// Begins a look, which is a job for the watchdog and the recorder: it may wait for a lock in
+    /// the kernel. Otherwise its time would be that of the jobs before it, or of nobody.
+    fn begin_look(&mut self) {
+        self.back_in_loop();
+        self.count_job();
+        let name = const { TypeName::of::<LookAtLimits>() };
+        self.core.watchdog.watch.begin(self.tick, name, None);
+    }
 }
+
+/// What stall reports and the flight recorder call a look.
+struct LookAtLimits;
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Instant};
+    use std::{
+        sync::{Arc, mpsc},
+        time::Instant,
+    };
 
     use super::*;
     use crate::{api::builder::Builder, engine::core::WorkerShard};
@@ -140,6 +158,32 @@ mod tests {
             }
         }
         assert_eq!(limit(&paused), WRONG);
+    }
+
+    #[test]
+    fn a_look_that_takes_long_is_reported_by_its_name() {
+        let (reports, reported) = mpsc::channel();
+        let runtime = Builder::new()
+            .worker_threads(2)
+            .follow_limits(true)
+            .stall_threshold(Duration::from_millis(20))
+            .on_stall(move |stall| _ = reports.send(stall.to_string()))
+            .build()
+            .unwrap();
+        let begin = Instant::now();
+        let is_look = |stall: String| stall.contains("LookAtLimits");
+        while !reported.try_iter().any(is_look) {
+            assert!(begin.elapsed() < Duration::from_secs(300));
+            // As if the kernel did not answer: each look waits for this lock.
+            let held = runtime.handle().shared().mask.held();
+            let end = Instant::now() + Duration::from_millis(100);
+            while Instant::now() < end {
+                runtime.spawn(async {});
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            drop(held);
+            runtime.block_on(runtime.spawn(async {})).unwrap();
+        }
     }
 
     /// Worker 2 alone changes its duty here. All others sleep on.

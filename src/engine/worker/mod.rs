@@ -458,10 +458,7 @@ impl<'a> Worker<'a> {
         self.injector_at = self.injector_at.min(self.tick + interval);
         self.look_at_sockets();
         self.tidies();
-        if self.looks_at_limits() {
-            // The next jobs do not count the time of the look.
-            self.back_in_loop();
-        }
+        self.looks_at_limits();
     }
 }
 
