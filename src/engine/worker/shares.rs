@@ -145,9 +145,8 @@ impl<'a> Worker<'a> {
         // 1. Now and then one from the injector, as without groups.
         if turns.injector_in == 0 {
             turns.injector_in = self.shared.injector_interval();
-            if !self.shared.queues.is_empty()
-                && let Some(job) = self.shared.queues.steal()
-            {
+            let queues = &self.shared.queues;
+            if let Some(job) = (!queues.is_empty()).then(|| queues.steal()).flatten() {
                 return Some(job);
             }
         }
