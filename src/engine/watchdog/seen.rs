@@ -146,12 +146,4 @@ impl InLoop {
             self.at.saturating_sub(last.at),
         )
     }
-
-    /// Returns the later one of the two.
-    pub(crate) fn later(self, other: Self) -> Self {
-        match other.at > self.at {
-            true => other,
-            false => self,
-        }
-    }
 }

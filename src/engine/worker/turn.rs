@@ -1,6 +1,19 @@
 //! What a worker notes between its jobs: when it is back in its loop, and how long its jobs took.
 
-use crate::engine::{watchdog::report, worker::Worker};
+use crate::engine::{
+    watchdog::{report, seen::InLoop},
+    worker::Worker,
+};
+
+impl InLoop {
+    /// Returns the later one of the two.
+    pub(crate) fn later(self, other: Self) -> Self {
+        match other.at > self.at {
+            true => other,
+            false => self,
+        }
+    }
+}
 
 impl Worker<'_> {
     /// Notes that the worker is back in its loop: reports a stall, and updates the job-cost
