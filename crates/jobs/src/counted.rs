@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::store::{Cancelled, Moved, Replaced, Scheduled, StoreError};
+use crate::store::{Cancelled, DeadPart, Moved, Replaced, Scheduled, StoreError};
 
 /// What a [`Queue`](crate::Queue) and its clones were asked for since the queue was made, by the
 /// answers. Requests that are out of bounds do not count, as the store was not asked.
@@ -21,6 +21,10 @@ pub struct QueueStats {
     pub moved: u64,
     /// Jobs that were cancelled.
     pub cancelled: u64,
+    /// Dead jobs that were retried by [`retry_dead`](crate::Queue::retry_dead).
+    pub retried: u64,
+    /// Dead jobs that were removed by [`discard_dead`](crate::Queue::discard_dead).
+    pub discarded: u64,
     /// Moves and cancels of jobs that were not there.
     pub missing: u64,
     /// Jobs and moves whose cron patterns have no further occurrence.
@@ -38,6 +42,8 @@ pub(crate) struct Counted {
     replaced_running: AtomicU64,
     moved: AtomicU64,
     cancelled: AtomicU64,
+    retried: AtomicU64,
+    discarded: AtomicU64,
     missing: AtomicU64,
     never: AtomicU64,
     failed: AtomicU64,
@@ -100,6 +106,34 @@ impl Counted {
         answer
     }
 
+    /// Counts the jobs that were retried.
+    pub(crate) fn note_retried(
+        &self,
+        answer: Result<DeadPart, StoreError>,
+    ) -> Result<DeadPart, StoreError> {
+        self.note_part(&self.retried, answer)
+    }
+
+    /// Counts the dead jobs that were removed.
+    pub(crate) fn note_discarded(
+        &self,
+        answer: Result<DeadPart, StoreError>,
+    ) -> Result<DeadPart, StoreError> {
+        self.note_part(&self.discarded, answer)
+    }
+
+    fn note_part(
+        &self,
+        counter: &AtomicU64,
+        answer: Result<DeadPart, StoreError>,
+    ) -> Result<DeadPart, StoreError> {
+        match &answer {
+            Ok(part) => counter.fetch_add(part.changed, Ordering::Relaxed),
+            Err(_) => self.failed.fetch_add(1, Ordering::Relaxed),
+        };
+        answer
+    }
+
     pub(crate) fn read(&self) -> QueueStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         QueueStats {
@@ -109,6 +143,8 @@ impl Counted {
             replaced_running: read(&self.replaced_running),
             moved: read(&self.moved),
             cancelled: read(&self.cancelled),
+            retried: read(&self.retried),
+            discarded: read(&self.discarded),
             missing: read(&self.missing),
             never: read(&self.never),
             failed: read(&self.failed),

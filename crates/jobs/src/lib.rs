@@ -14,6 +14,7 @@ struct Texts;
 
 mod batch;
 mod counted;
+mod dead;
 mod error;
 pub mod job;
 mod keeper;

@@ -56,7 +56,7 @@ pub struct Queue<S> {
     replacing: Batcher<Replacing>,
     moving: Batcher<(String, When)>,
     cancelling: Batcher<String>,
-    counted: Arc<Counted>,
+    pub(crate) counted: Arc<Counted>,
 }
 
 impl<S> Clone for Queue<S> {

@@ -10,8 +10,14 @@ use std::{
 use tokio::sync::watch;
 use tourbillon::time::Instant;
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) use crate::dead::DEAD_LOOKS;
 use crate::job::{Job, NewJob, Repeat, Time, Token, When};
-pub use crate::{error::StoreError, tls::TlsError};
+pub use crate::{
+    dead::{DeadJobs, DeadPart, MOST_DEAD},
+    error::StoreError,
+    tls::TlsError,
+};
 
 /// The answer to [`Store::schedule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -296,6 +302,21 @@ pub trait Store: Send + Sync + 'static {
         &self,
         keys: Vec<String>,
     ) -> impl Future<Output = Result<Vec<Cancelled>, StoreError>> + Send;
+
+    /// Makes a part of the dead jobs due at once, each if it is dead at this moment. Their attempts
+    /// count anew, as after [`reschedule`](Self::reschedule).
+    ///
+    /// This is one change of a bounded size. Leaves jobs alone that somebody has locked.
+    fn retry_dead(
+        &self,
+        which: DeadJobs,
+    ) -> impl Future<Output = Result<DeadPart, StoreError>> + Send;
+
+    /// Removes a part of the dead jobs, as [`retry_dead`](Self::retry_dead) makes them due.
+    fn discard_dead(
+        &self,
+        which: DeadJobs,
+    ) -> impl Future<Output = Result<DeadPart, StoreError>> + Send;
 
     /// Pauses a queue, or lets it go on. Once it is paused, no attempt of its jobs begins, and no
     /// node becomes the holder of one. What it was before does not matter.

@@ -168,6 +168,8 @@ pub fn prometheus(node: &NodeMetrics, queue: &QueueStats) -> String {
         ("replaced", queue.replaced),
         ("replaced_running", queue.replaced_running),
         ("moved", queue.moved),
+        ("retried", queue.retried),
+        ("discarded", queue.discarded),
         ("cancelled", queue.cancelled),
         ("missing", queue.missing),
         ("never", queue.never),

@@ -5,6 +5,7 @@
 
 mod clients;
 mod connection;
+mod dead;
 mod kinds;
 mod migrate;
 mod open;
@@ -34,8 +35,8 @@ use crate::{
     remote::{Aborts, Clock},
     row::{self, Values},
     store::{
-        Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease,
-        Listing, Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
+        Begin, Cancelled, Changed, Changes, Counts, DeadJobs, DeadPart, Deadline, End, Finish,
+        Held, Kinds, Lease, Listing, Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -119,6 +120,14 @@ impl Store for Postgres {
             Some(false) => Cancelled::Cancelled,
         };
         Ok(keys.iter().map(answer).collect())
+    }
+
+    async fn retry_dead(&self, which: DeadJobs) -> Result<DeadPart, StoreError> {
+        self.change_dead(dead::RETRY, which).await
+    }
+
+    async fn discard_dead(&self, which: DeadJobs) -> Result<DeadPart, StoreError> {
+        self.change_dead(dead::DISCARD, which).await
     }
 
     async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {

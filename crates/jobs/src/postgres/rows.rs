@@ -12,7 +12,7 @@
 //! | [`HOLD`], [`HOLD_KIND`] | the node's own lease, while another connection changes it | 8 s |
 //! | [`RENEW`], [`END`] of a node | the node's own lease, while a hold of this node runs | 8 s |
 //! | [`END`] of leases that ran out, [`GIVE_BACK`], [`LOCKED`] | nothing: they skip locked rows | |
-//! | [`RECOUNT`], [`SWEEP`] | nothing: likewise | |
+//! | [`RECOUNT`], [`SWEEP`], those of [`dead`](super::dead) | nothing: likewise | |
 //! | [`REGISTER`], and what only reads | nothing | |
 //! | each of them | a lock of the whole table, such as of a migration | as above, or 8 s |
 //!

@@ -1,17 +1,17 @@
-//! Requests of clients that add jobs, replace them and move them.
+//! Requests of clients that add jobs, replace them and move them, also many dead ones.
 
 use redis::{ScriptInvocation, Value};
 
 use super::{
     Redis,
-    answers::{array, numbers, unknown},
+    answers::{array, number, numbers, text, unknown},
     arguments::{add_when, optional},
     prepare,
 };
 use crate::{
     job::{NewJob, Time, When, micros},
     remote::time,
-    store::{Moved, Replaced, Scheduled, Store, StoreError},
+    store::{DeadJobs, DeadPart, Moved, Replaced, Scheduled, Store, StoreError},
 };
 
 /// The script that adds jobs. See [`Scripts::schedule`](super::scripts::Scripts::schedule).
@@ -158,5 +158,30 @@ impl Redis {
             Some((_, at)) => Moved::WhileRunning { at },
         };
         Ok(answers.into_iter().map(read).collect())
+    }
+
+    /// Makes a part of the dead jobs due at once, or removes them.
+    pub(super) async fn change_dead(
+        &self,
+        is_retried: bool,
+        which: DeadJobs,
+    ) -> Result<DeadPart, StoreError> {
+        let mut call = prepare(&self.scripts.change_dead);
+        call.arg(i32::from(is_retried)).arg(&which.search);
+        call.arg(which.after.as_deref().unwrap_or_default());
+        call.arg(i32::from(which.kind.is_some()));
+        call.arg(which.kind.as_deref().unwrap_or_default());
+        call.arg(i32::from(which.queue.is_some()));
+        call.arg(which.queue.as_deref().unwrap_or_default());
+        call.arg(which.most());
+        let answer = self.clients.run(&call).await?;
+        let [reached, changed] = array(&answer)? else {
+            return Err(unknown());
+        };
+        let reached = text(reached)?;
+        Ok(DeadPart {
+            changed: u64::try_from(number(changed)?).unwrap_or(0),
+            after: (!reached.is_empty()).then_some(reached),
+        })
     }
 }

@@ -43,8 +43,8 @@ use crate::{
     remote::{Aborts, Clock, listen},
     row,
     store::{
-        Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease,
-        Listing, Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
+        Begin, Cancelled, Changed, Changes, Counts, DeadJobs, DeadPart, Deadline, End, Finish,
+        Held, Kinds, Lease, Listing, Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -187,6 +187,14 @@ impl Store for Redis {
             })
         };
         array(&answer)?.iter().map(read).collect()
+    }
+
+    async fn retry_dead(&self, which: DeadJobs) -> Result<DeadPart, StoreError> {
+        self.change_dead(true, which).await
+    }
+
+    async fn discard_dead(&self, which: DeadJobs) -> Result<DeadPart, StoreError> {
+        self.change_dead(false, which).await
     }
 
     async fn set_paused(&self, queue: String, is_paused: bool) -> Result<(), StoreError> {

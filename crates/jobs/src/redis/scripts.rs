@@ -117,6 +117,39 @@ end
 return answers
 ",
 
+/// Changes a part of the dead jobs. Arguments: 1 to make them due at once, or 0 to remove them,
+/// text in the key, key before, whether only one kind, which, whether only one queue, which, how
+/// many at most. Looks at a part of the keys, as `list`. Answers with the last key of this part, or
+/// nothing if it is the last part, and with the number of jobs.
+change_dead: "
+local start = ARGV[3] == '' and '-' or '(' .. ARGV[3]
+local part = redis.call('ZRANGEBYLEX', dead, start, '+', 'LIMIT', 0, 500)
+local reached = #part == 500 and part[500] or ''
+local most, changed = math.min(tonumber(ARGV[8]), 200), 0
+allow_full_memory()
+for _, key in ipairs(part) do
+    local job = string.find(key, ARGV[2], 1, true) and read(key)
+    if job and job.dead and (ARGV[4] == '0' or ARGV[5] == job.kind)
+        and (ARGV[6] == '0' or ARGV[7] == job.queue) then
+        if ARGV[1] == '1' then
+            job.due, job.at, job.counted = now, now, now
+            job.attempts, job.error = 0, false
+            redis.call('ZREM', dead, key)
+            offer(job)
+        else
+            remove(job)
+        end
+        changed = changed + 1
+        if changed == most then
+            reached = key
+            break
+        end
+    end
+end
+tell()
+return {reached, changed}
+",
+
 /// Pauses a queue, or lets it go on. Arguments: its name, whether it is paused. Answers with
 /// nothing if nodes have leases that know no pauses.
 set_paused: "

@@ -1,5 +1,7 @@
 //! What the requests change within a transaction.
 
+use std::sync::Arc;
+
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{
@@ -9,7 +11,7 @@ use super::{
 use crate::{
     job::{NewJob, Repeat, Time, Token, When},
     row,
-    store::{Begin, Cancelled, End, Finish, Moved, Replaced, Scheduled, Start},
+    store::{Begin, Cancelled, DeadJobs, End, Finish, Moved, Replaced, Scheduled, Start},
 };
 
 /// How many times one request counts again.
@@ -153,6 +155,40 @@ pub(super) fn reschedule(
         true => Moved::WhileRunning { at },
         false => Moved::Moved { at },
     })
+}
+
+/// A job that was dead when somebody looked, and why it was chosen.
+pub(super) type Chosen = (String, Arc<DeadJobs>);
+
+/// Makes a job due at once, if it is dead and of this kind and queue. It may be another one of the
+/// same key. Returns whether it is made due.
+pub(super) fn retry_dead(change: &mut Change<'_>, (key, which): &Chosen) -> rusqlite::Result<bool> {
+    let now = Time::wall();
+    // A job that is dead has no holder.
+    let mut update = change.base.prepare_cached(
+        "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = NULL, dead = 0, counted = ?2
+         WHERE key = ?1 AND dead = 1
+             AND kind = coalesce(?3, kind) AND queue = coalesce(?4, queue)
+         RETURNING queue, kind, priority",
+    )?;
+    let values = params![key, now.as_micros(), which.kind, which.queue];
+    let Some(lane) = update.query_row(values, rows::lane).optional()? else {
+        return Ok(false);
+    };
+    change.done.offered.push((lane, now, key.clone()));
+    Ok(true)
+}
+
+/// Removes a job under the conditions of [`retry_dead`]. Returns whether it is removed.
+pub(super) fn discard_dead(
+    change: &mut Change<'_>,
+    (key, which): &Chosen,
+) -> rusqlite::Result<bool> {
+    let mut remove = change.base.prepare_cached(
+        "DELETE FROM jobs WHERE key = ?1 AND dead = 1
+             AND kind = coalesce(?2, kind) AND queue = coalesce(?3, queue)",
+    )?;
+    Ok(remove.execute(params![key, which.kind, which.queue])? == 1)
 }
 
 /// Counts times again that were counted from later times than the clock shows. Returns the place

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use tourbillon::runtime::with_all_cores;
 
 use self::{
-    changes::Change,
+    changes::{Change, Chosen},
     holders::Holders,
     lock::Lock,
     rows::failed,
@@ -37,8 +37,8 @@ use crate::{
     keeper::{self, Process},
     recount, row,
     store::{
-        Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Kinds, Lease, Listing,
-        Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
+        Begin, Cancelled, Changed, Changes, Counts, DeadJobs, DeadPart, Deadline, Finish, Held,
+        Kinds, Lease, Listing, Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -249,6 +249,14 @@ impl Store for Sqlite {
         self.write(keys, changes::cancel).await
     }
 
+    async fn retry_dead(&self, which: DeadJobs) -> Result<DeadPart, StoreError> {
+        self.change_dead(which, changes::retry_dead).await
+    }
+
+    async fn discard_dead(&self, which: DeadJobs) -> Result<DeadPart, StoreError> {
+        self.change_dead(which, changes::discard_dead).await
+    }
+
     async fn set_paused(&self, queue: String, is_paused: bool) -> Result<(), StoreError> {
         let change = vec![(queue, is_paused)];
         self.write(change, changes::set_paused).await.map(drop)
@@ -405,6 +413,25 @@ impl Store for Sqlite {
 }
 
 impl Sqlite {
+    /// Changes a part of the dead jobs. The look for them keeps the writer from nothing. What it
+    /// found may have changed before the writer does this, so each change has the conditions, too.
+    async fn change_dead(
+        &self,
+        which: DeadJobs,
+        change: fn(&mut Change<'_>, &Chosen) -> rusqlite::Result<bool>,
+    ) -> Result<DeadPart, StoreError> {
+        let which = Arc::new(which);
+        let wanted = which.clone();
+        let (keys, after) = self.read(move |base| rows::dead(base, &wanted)).await?;
+        let chosen: Vec<Chosen> = keys.into_iter().map(|key| (key, which.clone())).collect();
+        if chosen.is_empty() {
+            return Ok(DeadPart { changed: 0, after });
+        }
+        let answers = self.write(chosen, change).await?;
+        let changed = answers.into_iter().map(u64::from).sum();
+        Ok(DeadPart { changed, after })
+    }
+
     /// Forgets keys that are free again: see [`Store::recount`].
     async fn sweep(&self) -> Result<(), StoreError> {
         let is_swept = |base: &Connection| rows::is_swept(base, Time::wall());

@@ -11,7 +11,7 @@ use crate::{
     job::{Job, NewJob, Repeat, Time, micros},
     recount,
     row::{self, Get, Values as _},
-    store::StoreError,
+    store::{DEAD_LOOKS, DeadJobs, StoreError},
 };
 
 const TABLES: &str = "
@@ -291,6 +291,41 @@ pub(super) fn find(base: &Connection, key: &str) -> rusqlite::Result<Option<Job>
     find.query_row([key], |found| row::job(found)).optional()
 }
 
+/// Finds dead jobs after the key `?1`, at most `?2`, by their index.
+const DEAD: &str = "
+    SELECT key, kind, queue FROM jobs WHERE dead = 1 AND key > ?1 ORDER BY key LIMIT ?2";
+
+/// Finds a part of the dead jobs. Returns their keys, and the key that it has reached, unless there
+/// are no more.
+pub(super) fn dead(
+    base: &Connection,
+    which: &DeadJobs,
+) -> rusqlite::Result<(Vec<String>, Option<String>)> {
+    let mut read = base.prepare_cached(DEAD)?;
+    let after = which.after.as_deref().unwrap_or_default();
+    let looks = i64::try_from(DEAD_LOOKS).unwrap_or(i64::MAX);
+    let mut rows = read.query(params![after, looks])?;
+    let mut found = Vec::new();
+    let (mut seen, mut last) = (0, String::new());
+    let is_of = |wanted: &Option<String>, text: &str| match wanted {
+        Some(wanted) => wanted == text,
+        None => true,
+    };
+    while let Some(row) = rows.next()? {
+        seen += 1;
+        last = row.get(0)?;
+        let (kind, queue) = (row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
+        let is_wanted = is_of(&which.kind, kind) && is_of(&which.queue, queue);
+        if is_wanted && last.contains(&which.search) {
+            found.push(last.clone());
+            if found.len() == which.most() {
+                return Ok((found, Some(last)));
+            }
+        }
+    }
+    Ok((found, (seen == DEAD_LOOKS).then_some(last)))
+}
+
 /// Puts the log into the file, so that the next commit overwrites the log from its start. A full
 /// disk may have room for that commit then.
 pub(super) fn empty_log(base: &Connection) -> rusqlite::Result<()> {
@@ -316,6 +351,39 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
+
+    #[test]
+    fn a_part_of_the_dead_jobs_is_found_by_their_index() {
+        let base = Connection::open_in_memory().unwrap();
+        base.execute_batch(TABLES).unwrap();
+        let explain = format!("EXPLAIN QUERY PLAN {DEAD}");
+        let plan: String = base
+            .query_row(&explain, params!["", 1], |row| row.get(3))
+            .unwrap();
+        assert_eq!(plan, "SEARCH jobs USING INDEX jobs_dead (key>?)");
+        base.execute_batch(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 4000)
+             INSERT INTO jobs (key, payload, due, at, attempts, dead, kind)
+             SELECT printf('%05d', n), x'', 1, 1, 0, n > 1000, n % 2 FROM n",
+        )
+        .unwrap();
+        // A look ends, also if its filter leaves out all that it reads.
+        let mut which = DeadJobs {
+            search: "no key".into(),
+            limit: 2,
+            ..DeadJobs::default()
+        };
+        for reached in [Some("02000"), Some("03000"), Some("04000"), None] {
+            let (found, after) = dead(&base, &which).unwrap();
+            assert_eq!((found.len(), after.as_deref()), (0, reached));
+            which.after = after;
+        }
+        which.search.clear();
+        which.kind = Some("1".into());
+        let (found, after) = dead(&base, &which).unwrap();
+        assert_eq!(found, ["01001", "01003"]);
+        assert_eq!(after.unwrap(), "01003");
+    }
 
     #[test]
     fn a_step_to_the_next_lane_reads_no_other_job() {

@@ -16,8 +16,8 @@ use tourbillon_jobs::{
     NewJob, Time, When,
     job::{Job, Token},
     store::{
-        Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Kinds, Lease, Listing,
-        Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
+        Begin, Cancelled, Changed, Changes, Counts, DeadJobs, DeadPart, Deadline, Finish, Held,
+        Kinds, Lease, Listing, Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -133,6 +133,14 @@ impl Store for Remote {
     async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
         self.ask(move |book, _| keys.iter().map(|key| book.cancel(key)).collect())
             .await
+    }
+
+    async fn retry_dead(&self, _: DeadJobs) -> Result<DeadPart, StoreError> {
+        unimplemented!("these programs retry no dead jobs")
+    }
+
+    async fn discard_dead(&self, _: DeadJobs) -> Result<DeadPart, StoreError> {
+        unimplemented!("these programs discard no dead jobs")
     }
 
     async fn set_paused(&self, _: String, _: bool) -> Result<(), StoreError> {

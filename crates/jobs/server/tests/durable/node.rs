@@ -16,8 +16,8 @@ use tourbillon_jobs::{
     queue::MAX_PAYLOAD,
     sqlite::Sqlite,
     store::{
-        Begin, Cancelled, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease, Listing,
-        Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
+        Begin, Cancelled, Changes, Counts, DeadJobs, DeadPart, Deadline, End, Finish, Held, Kinds,
+        Lease, Listing, Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -83,6 +83,8 @@ impl Store for Stubborn {
         schedule_or_replace(jobs: Vec<NewJob>) -> Vec<Replaced>;
         reschedule(moves: Vec<(String, When)>) -> Vec<Moved>;
         cancel(keys: Vec<String>) -> Vec<Cancelled>;
+        retry_dead(which: DeadJobs) -> DeadPart;
+        discard_dead(which: DeadJobs) -> DeadPart;
         get(key: String) -> Option<Job>;
         list(listing: Listing) -> Vec<Job>;
         count() -> Counts;

@@ -7,7 +7,7 @@ use tourbillon::time::sleep;
 use tourbillon_jobs::{
     QueueError,
     job::Token,
-    store::{Cancelled, Kinds, Listing, Moved, Scheduled, Span, Store, StoreError},
+    store::{Cancelled, DeadJobs, Kinds, Listing, Moved, Scheduled, Span, Store, StoreError},
 };
 
 use crate::{
@@ -65,6 +65,37 @@ fn a_locked_job_keeps_no_other_kind_waiting() {
                 break;
             }
         }
+    });
+}
+
+#[test]
+fn a_locked_dead_job_is_left_alone() {
+    on_server(async |server: Postgres, queue| {
+        let other = client(&server).await;
+        let jobs = "
+            INSERT INTO durable_jobs (key, payload, due, at, dead)
+            SELECT n, '', n, n, true FROM generate_series(1, 9) AS n";
+        other.batch_execute(jobs).await.unwrap();
+        let lock = "BEGIN; SELECT FROM durable_jobs WHERE key IN ('3', '7') FOR UPDATE";
+        other.batch_execute(lock).await.unwrap();
+        let few = || DeadJobs {
+            limit: 5,
+            ..DeadJobs::default()
+        };
+        // Those are skipped, and the next call goes on behind them.
+        let part = queue.retry_dead(few()).await.unwrap();
+        assert_eq!((part.changed, part.after.as_deref()), (4, Some("5")));
+        let after = part.after;
+        let part = queue.discard_dead(DeadJobs { after, ..few() }).await;
+        let part = part.unwrap();
+        assert_eq!((part.changed, part.after), (3, None));
+        // One that lives when its lock ends is not dead any more.
+        let change = "UPDATE durable_jobs SET dead = false WHERE key = '3'; COMMIT";
+        other.batch_execute(change).await.unwrap();
+        let part = queue.discard_dead(few()).await.unwrap();
+        assert_eq!((part.changed, part.after), (1, None));
+        let counts = queue.count().await.unwrap();
+        assert_eq!((counts.live, counts.dead), (5, 0));
     });
 }
 

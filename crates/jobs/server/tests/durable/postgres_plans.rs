@@ -1,7 +1,7 @@
 //! How PostgreSQL does the statements that look for jobs.
 
 use tokio_postgres::Client;
-use tourbillon_jobs::store::{Kinds, Span, Store};
+use tourbillon_jobs::store::{DeadJobs, Kinds, Span, Store};
 
 use crate::{postgres::client, server::Postgres, shared::on_server, support::HOUR};
 
@@ -71,4 +71,66 @@ fn a_look_for_jobs_reads_only_those_that_it_takes() {
             }
         }
     });
+}
+
+#[test]
+fn a_part_of_the_dead_jobs_is_found_by_their_index() {
+    on_server(async |server: Postgres, queue| {
+        let other = client(&server).await;
+        // Most jobs are dead, or few are.
+        let jobs = "
+            INSERT INTO durable_jobs (key, payload, due, at, kind, dead)
+            SELECT lpad(n::text, 9, '0'), '', n, n, CASE n % 10 WHEN 0 THEN 'mail' ELSE '' END,
+                n % 50 > 0
+            FROM generate_series(1, 100000) AS n";
+        let revive = "UPDATE durable_jobs SET dead = false WHERE key > '000001000'";
+        for make in [jobs, revive] {
+            other.batch_execute(make).await.unwrap();
+            other.batch_execute("ANALYZE durable_jobs").await.unwrap();
+            let few = || DeadJobs {
+                search: "no key".into(),
+                ..DeadJobs::default()
+            };
+            queue.retry_dead(few()).await.unwrap();
+            let retry = last_change(&other, "UPDATE").await;
+            queue.discard_dead(few()).await.unwrap();
+            let discard = last_change(&other, "DELETE").await;
+            for (statement, change) in [(retry, "Update"), (discard, "Delete")] {
+                for values in ["'', '', NULL, NULL, 500", "'9', '17', 'mail', 'default', 3"] {
+                    finds_dead_jobs(&other, &statement, values, change).await;
+                }
+            }
+        }
+    });
+}
+
+/// Returns the last statement of the store's session that changes dead jobs.
+async fn last_change(client: &Client, change: &str) -> String {
+    let last = format!(
+        "SELECT query FROM pg_stat_activity
+         WHERE pid <> pg_backend_pid() AND query LIKE '%changed AS (%{change}%durable_jobs%'"
+    );
+    let found = client.query(&last, &[]).await.unwrap();
+    assert_eq!(found.len(), 1, "one session changes dead jobs");
+    found[0].get(0)
+}
+
+/// Checks that a statement reads dead jobs by their index, in its order, and changes them by keys.
+async fn finds_dead_jobs(client: &Client, statement: &str, values: &str, change: &str) {
+    for mode in ["force_custom_plan", "force_generic_plan"] {
+        let prepare = format!("SET plan_cache_mode = {mode}; PREPARE look AS {statement}");
+        client.batch_execute(&prepare).await.unwrap();
+        let explain = format!("EXPLAIN (COSTS OFF) EXECUTE look({values})");
+        let plan = client.query(&explain, &[]).await.unwrap();
+        let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
+        let plan = plan.join("\n");
+        eprintln!("{mode}:\n{plan}");
+        assert!(plan.contains("Scan using durable_jobs_dead"), "{plan}");
+        assert!(
+            plan.contains(&format!("{change} on durable_jobs")),
+            "{plan}"
+        );
+        assert!(!plan.contains("Seq Scan on durable_jobs"), "{mode}: {plan}");
+        client.batch_execute("DEALLOCATE look").await.unwrap();
+    }
 }

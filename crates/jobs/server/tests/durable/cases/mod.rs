@@ -1,6 +1,7 @@
 //! What each store has to do. `embedded.rs` and `shared.rs` call these.
 
 mod attempts;
+mod dead;
 mod jobs;
 mod kinds;
 mod nodes;
@@ -100,6 +101,12 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         unique::a_key_is_free_after_its_time,
         unique::a_replacement_does_not_wait_for_a_key,
         unique::only_a_job_that_is_done_keeps_its_key,
+        dead::dead_jobs_are_retried_by_kind_queue_and_key,
+        dead::dead_jobs_are_changed_in_parts,
+        dead::a_node_learns_of_a_retried_job_at_once,
+        dead::only_dead_jobs_are_retried_and_discarded,
+        dead::a_former_attempt_does_not_end_a_retried_job,
+        dead::good_jobs_are_safe_from_those_who_retry_and_discard,
         observed::each_failure_is_told,
         observed::an_attempt_that_never_ended_is_told,
         observed::times_of_attempts_are_measured,
