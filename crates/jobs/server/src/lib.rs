@@ -1,5 +1,5 @@
 //! The HTTP API of a queue of `tourbillon-jobs`, and a page that lists, searches, moves and cancels
-//! jobs.
+//! jobs, and retries and discards the dead ones.
 //!
 //! | request | effect |
 //! |---|---|
@@ -9,6 +9,8 @@
 //! | `GET /jobs/KEY` | returns a job |
 //! | `PATCH /jobs/KEY` | moves a job; a dead one lives again |
 //! | `DELETE /jobs/KEY` | cancels a job |
+//! | `POST /dead/retry` | makes a part of the dead jobs due at once, with all their attempts |
+//! | `POST /dead/discard` | removes a part of the dead jobs |
 //! | `GET /counts` | counts the jobs |
 //! | `GET /paused` | lists the queues that are paused |
 //! | `PUT /paused/NAME` | pauses a queue, once the store has begun its last attempt |
@@ -32,6 +34,12 @@
 //! list has the first bytes of each payload and error, and says with `"cut": true` that there are
 //! more.
 //!
+//! The body of `POST /dead/retry` and `POST /dead/discard` is `{"search": "mail/", "kind": "mail",
+//! "queue": "mails", "limit": 500}`, all of which can be left out: `{}` means all dead jobs. The
+//! answer is `{"changed": 500, "after": "KEY"}`. While `after` is not `null`, there may be more:
+//! ask again with this `"after"`. A call changes at most 500 jobs, and only those that are dead at
+//! this moment: see [`Queue::retry_dead`].
+//!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
 
@@ -45,7 +53,7 @@ use axum::{
     },
     http::{HeaderMap, StatusCode, header},
     response::{Html, IntoResponse, Response},
-    routing::{get, put},
+    routing::{get, post, put},
 };
 use serde::{Deserialize, Serialize};
 use tourbillon_axum::SameOrigin;
@@ -54,7 +62,10 @@ use tourbillon_cron::jiff::Timestamp;
 use tourbillon_jobs::{
     Queue, QueueError, Repeat, Time, When,
     job::{self, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job, parse_traceparent},
-    store::{Cancelled, Listing, Moved, Replaced, Scheduled, Store, StoreError},
+    store::{
+        Cancelled, DeadJobs, DeadPart, Listing, MOST_DEAD, Moved, Replaced, Scheduled, Store,
+        StoreError,
+    },
 };
 
 pub use self::metrics::{metrics_router, prometheus};
@@ -87,6 +98,8 @@ pub fn router_for<S: Store>(queue: Queue<S>, guard: SameOrigin) -> Router {
             "/jobs/{*key}",
             get(find::<S>).patch(reschedule::<S>).delete(cancel::<S>),
         )
+        .route("/dead/retry", post(retry_dead::<S>))
+        .route("/dead/discard", post(discard_dead::<S>))
         .route("/counts", get(count::<S>))
         .route("/paused", get(paused::<S>))
         .route("/paused/{*name}", put(pause::<S>).delete(resume::<S>))
@@ -439,6 +452,51 @@ async fn cancel<S: Store>(
         Cancelled::NotFound => return Err(not_found()),
     };
     Ok(Json(serde_json::json!({ "running": running })).into_response())
+}
+
+/// Which dead jobs a client chooses.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Chosen {
+    #[serde(default)]
+    search: String,
+    kind: Option<String>,
+    queue: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+impl From<Chosen> for DeadJobs {
+    fn from(chosen: Chosen) -> Self {
+        Self {
+            search: chosen.search,
+            kind: chosen.kind,
+            queue: chosen.queue,
+            after: chosen.after,
+            limit: chosen.limit.unwrap_or(MOST_DEAD),
+        }
+    }
+}
+
+fn part(part: DeadPart) -> Response {
+    let body = serde_json::json!({ "changed": part.changed, "after": part.after });
+    Json(body).into_response()
+}
+
+async fn retry_dead<S: Store>(
+    State(queue): State<Queue<S>>,
+    body: Result<Json<Chosen>, JsonRejection>,
+) -> Result<Response, Refusal> {
+    let Json(chosen) = body?;
+    Ok(part(queue.retry_dead(chosen.into()).await?))
+}
+
+async fn discard_dead<S: Store>(
+    State(queue): State<Queue<S>>,
+    body: Result<Json<Chosen>, JsonRejection>,
+) -> Result<Response, Refusal> {
+    let Json(chosen) = body?;
+    Ok(part(queue.discard_dead(chosen.into()).await?))
 }
 
 async fn count<S: Store>(State(queue): State<Queue<S>>) -> Result<Response, Refusal> {

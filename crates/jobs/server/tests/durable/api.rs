@@ -1,5 +1,7 @@
 //! The HTTP API.
 
+use std::time::Duration;
+
 use axum::{
     Router,
     body::Body,
@@ -55,6 +57,63 @@ fn queues_are_paused_and_go_on() {
         let (status, body) = call(&mut router, Method::PUT, "/paused/a%0Ab", None).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
         assert!(body["error"].as_str().unwrap().contains("queue"), "{body}");
+    });
+}
+
+#[test]
+fn dead_jobs_are_retried_and_discarded() {
+    on_file(async |queue| {
+        let mut router = api::router(queue.clone());
+        let (node, _ran) = node(&queue, |node| node, |_| Err(Failure::give_up("bad")));
+        for number in 0..5 {
+            let key = format!("job-{number}");
+            queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        }
+        live(&queue, 0).await;
+        assert!(node.stop(PATIENCE).await);
+        for (path, body, expected) in [
+            (
+                "retry",
+                json!({ "limit": 2 }),
+                json!({ "changed": 2, "after": "job-1" }),
+            ),
+            (
+                "retry",
+                json!({ "kind": "mail" }),
+                json!({ "changed": 0, "after": null }),
+            ),
+            (
+                "discard",
+                json!({ "search": "3" }),
+                json!({ "changed": 1, "after": null }),
+            ),
+            (
+                "retry",
+                json!({ "after": "job-2", "queue": "default" }),
+                json!({ "changed": 1, "after": null }),
+            ),
+            ("discard", json!({}), json!({ "changed": 1, "after": null })),
+        ] {
+            let path = format!("/dead/{path}");
+            let answer = call(&mut router, Method::POST, &path, Some(body)).await;
+            assert_eq!(answer, (StatusCode::OK, expected));
+        }
+        let (_, counts) = call(&mut router, Method::GET, "/counts", None).await;
+        assert_eq!(counts, json!({ "live": 3, "dead": 0 }));
+        for path in ["/dead/retry", "/dead/discard"] {
+            let bad = json!({ "state": "dead" });
+            let (status, body) = call(&mut router, Method::POST, path, Some(bad)).await;
+            assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{body}");
+            // A form of another site can send no JSON, and a page of one is refused.
+            let (status, _) = call(&mut router, Method::POST, path, None).await;
+            assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+            let foreign = Request::post(path)
+                .header(header::HOST, "localhost")
+                .header(header::ORIGIN, "http://example.org")
+                .header(header::CONTENT_TYPE, "application/json");
+            let answer = router.call(foreign.body(Body::from("{}")).unwrap()).await;
+            assert_eq!(answer.unwrap().status(), StatusCode::FORBIDDEN);
+        }
     });
 }
 
@@ -253,6 +312,7 @@ fn pages_of_other_sites_read_and_change_nothing() {
                 request = request.header(name, *value);
             }
             let body = Body::from(match method {
+                Method::POST if path.starts_with("/dead") => "{}",
                 Method::POST => r#"{"in": "2h", "key": "other"}"#,
                 _ => r#"{"in": "2h"}"#,
             });
@@ -269,6 +329,8 @@ fn pages_of_other_sites_read_and_change_nothing() {
             (Method::GET, "/counts"),
             (Method::GET, "/nothing"),
             (Method::POST, "/jobs"),
+            (Method::POST, "/dead/retry"),
+            (Method::POST, "/dead/discard"),
             (Method::PATCH, "/jobs/key"),
             (Method::DELETE, "/jobs/key"),
         ];

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
 use tourbillon::{Runtime, net::TcpListener};
-use tourbillon_jobs::{Failure, NewJob, Node, Queue, sqlite::Sqlite};
+use tourbillon_jobs::{Failure, NewJob, Node, Queue, sqlite::Sqlite, store::Store};
 use tourbillon_jobs_server as api;
 use tourbillon_support::clients::browser::Browser;
 
@@ -147,4 +147,76 @@ fn jobs_are_listed_searched_and_cancelled() {
     assert_eq!(runtime.block_on(queue.count()).unwrap().dead, 0);
     assert_eq!(browser.troubles(), Vec::<String>::new());
     assert!(runtime.block_on(node.stop(PATIENCE)));
+}
+
+/// Clicks, and waits until this is the text of an element.
+fn click(browser: &mut Browser, button: &str, element: &str, text: &str) {
+    browser.click(button);
+    browser.eventually(&format!(
+        "document.querySelector('{element}').textContent === {}",
+        json!(text)
+    ));
+}
+
+#[test]
+fn dead_jobs_of_a_search_are_retried_and_discarded() {
+    let dir = Dir::new();
+    let runtime = Runtime::new().unwrap();
+    let (queue, addr) = runtime.block_on(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let router = api::router(queue.clone());
+        tourbillon::spawn(async move { tourbillon_axum::serve(listener, router).await });
+        let node = Node::builder(queue.clone()).start(|_| async { Err(Failure::give_up("bad")) });
+        let new = |n: u32| NewJob::new(format!("mail/{n:04}"), Duration::ZERO, "");
+        let mut jobs: Vec<_> = (0..1200).map(new).collect();
+        jobs.push(NewJob::new("report", Duration::ZERO, ""));
+        queue.store().schedule(jobs).await.unwrap();
+        live(&queue, 0).await;
+        assert!(node.stop(PATIENCE).await);
+        (queue, addr)
+    });
+    let count = || runtime.block_on(queue.count()).unwrap();
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&format!("http://{addr}/"));
+    browser.eventually("document.querySelector('#counts').textContent === '0 live, 1,201 dead'");
+    // The buttons are there while dead jobs are listed.
+    let hidden = "document.querySelector('#bulk').hidden";
+    assert_eq!(browser.eval(hidden), json!(true));
+    browser.eval(
+        "document.querySelector('#state').value = 'dead';
+         document.querySelector('#state').dispatchEvent(new Event('change'))",
+    );
+    browser.eventually(&format!("!{hidden}"));
+    // Nothing is done before the answer.
+    let all = "Retry 1,201 dead jobs? They are due at once, with all their attempts.";
+    click(&mut browser, "#retry", "#question", all);
+    fits(&mut browser, 400);
+    picture(&mut browser, "retry.png");
+    browser.click("#keep");
+    browser.eventually("document.querySelector('#sure').hidden");
+    assert_eq!(count().dead, 1201);
+    fill(&mut browser, "#search", "report");
+    keys(&mut browser, &["report"]);
+    let one = "Discard 1 dead job, whose keys contain “report”? They are gone then.";
+    click(&mut browser, "#discard", "#question", one);
+    let gone = "Discarded 1 of 1 dead job.";
+    click(&mut browser, "#go", "#progress", gone);
+    assert_eq!((count().live, count().dead), (0, 1200));
+    // More than a list has, in several calls.
+    fill(&mut browser, "#search", "mail/");
+    browser.eventually("document.querySelectorAll('#jobs .key').length === 50");
+    let many = "Retry at least 1,000 dead jobs, whose keys contain “mail/”? \
+                They are due at once, with all their attempts.";
+    click(&mut browser, "#retry", "#question", many);
+    let done = "Retried 1,200 of at least 1,000 dead jobs.";
+    click(&mut browser, "#go", "#progress", done);
+    assert_eq!((count().live, count().dead), (1200, 0));
+    fits(&mut browser, 400);
+    keys(&mut browser, &[]);
+    browser.eventually("document.querySelector('#counts').textContent === '1,200 live, 0 dead'");
+    assert_eq!(browser.troubles(), Vec::<String>::new());
 }
