@@ -10,7 +10,7 @@ for each job:
   at least once  a job that the store acknowledged was done, or may have been, or is among the dead;
                  unless it was cancelled or replaced
   never early    no attempt begins before the time for which the job was scheduled
-  fenced         tokens are unique; none is newer than that of the attempt that did the job; an
+  fenced         each token of a key is of one attempt; none is newer than that of the attempt that did the job; an
                  attempt of a job that was replaced has a lower token than those of the other one
   at most N      no job has more attempts than it may
 
@@ -70,10 +70,12 @@ class Job:
         return [token for token, end in self.attempts.items() if end == ("ok", "done")]
 
     def may_be_done(self):
-        return any(
-            end is None or end[0] == "info" or end == ("ok", "done")
-            for end in self.attempts.values()
-        )
+        # The end of an attempt is stale once there is a newer one. So the newest alone may have
+        # done the job, unless there were more lives than one.
+        has_one_life = self.attempts and not self.doubts and not self.moves
+        judged = [max(self.attempts)] if has_one_life else self.attempts
+        ends = [self.attempts[token] for token in judged]
+        return any(end is None or end[0] == "info" or end == ("ok", "done") for end in ends)
 
 
 class Key:
@@ -192,15 +194,16 @@ def main():
     arguments = parser.parse_args()
     keys = collections.defaultdict(lambda: Key(arguments.attempts))
     operations = 0
-    source = sys.stdin if arguments.file == "-" else open(arguments.file, encoding="utf-8")
+    line = ""
     try:
+        source = sys.stdin if arguments.file == "-" else open(arguments.file, encoding="utf-8")
         for line in source:
             operation = read(line)
             key, value = operation["value"]
             keys[key].take(operation["type"], operation["f"], value)
             operations += 1
-    except (ValueError, KeyError, IndexError, AttributeError) as error:
-        print(f"no operation: {line.strip()}: {error!r}", file=sys.stderr)
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        print(f"cannot be read at {line.strip()!r}: {error!r}", file=sys.stderr)
         return 2
     if not operations:
         print("the history is empty", file=sys.stderr)

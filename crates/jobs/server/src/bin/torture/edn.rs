@@ -172,6 +172,9 @@ impl<W: Write> Operations<W> {
     }
 
     fn write(&mut self, process: u64, how: &str, f: &str, key: &str, map: &str) -> io::Result<()> {
+        // The string of another key would be another one in EDN.
+        let is_plain = |c: char| c.is_ascii() && !c.is_ascii_control();
+        assert!(key.chars().all(is_plain), "{key:?} is no plain key");
         let index = self.index;
         self.index += 1;
         write!(self.to, "{{:index {index}, :process {process}, ")?;
@@ -267,6 +270,12 @@ b buried other
             ("x asks 1\nx scheduled\n", "x: at least once: lost"),
             (
                 "x asks 1\nx scheduled\nx runs 30 1 1 1\nx ended 30 Retry accepted\n",
+                "x: at least once: lost",
+            ),
+            // The attempt before was cut. Its end would have been stale.
+            (
+                "x asks 1\nx scheduled\nx runs 30 1 1 1\nx runs 31 2 90000 90000\n\
+                 x ended 31 Retry accepted\n",
                 "x: at least once: lost",
             ),
             ("d runs 30 3 300 399\n", "d: never early"),

@@ -92,7 +92,12 @@ impl Job {
         if self.attempts.is_empty() {
             return Some("lost");
         }
-        let is_left = self.attempts.iter().all(Attempt::leaves_the_job);
+        // The end of an attempt is stale once there is a newer one. So the newest alone may have
+        // done the job, unless it had more lives than one.
+        let is_left = match self.attempts.iter().max_by_key(|attempt| attempt.token) {
+            Some(newest) if self.failed == 0 && self.moves == 0 => newest.leaves_the_job(),
+            _ => self.attempts.iter().all(Attempt::leaves_the_job),
+        };
         is_left.then_some("lost after an attempt that did not do it")
     }
 

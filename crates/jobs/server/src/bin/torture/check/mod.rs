@@ -337,6 +337,11 @@ n ended 24 Done accepted
                 "f: lost after an attempt that did not do it",
             ),
             (
+                "f asks 1\nf scheduled\nf runs 8 1 1 1\n\
+                 f runs 9 2 90000 90000\nf ended 9 Retry accepted\n",
+                "f: lost after an attempt that did not do it",
+            ),
+            (
                 "a runs 9 3 200 300\n",
                 "a: an attempt has a newer token than the one that did it",
             ),
