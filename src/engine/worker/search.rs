@@ -104,7 +104,8 @@ impl Worker<'_> {
         if self.search.is_on || job.is_some() {
             self.search.denied = 0;
         }
-        // 3. A counted searcher wakes the next one in `found`. This one is not counted, and may
+        // 3. A counted searcher wakes the next one in `found`, for more than it will soon have done
+        //    itself. This one is not counted, and may
         //    have stolen several jobs. They were in no queue while they moved, so a searcher that
         //    gave up then has not seen them. Without the wake-up, these jobs would have only this
         //    worker until its job ends, or until a peer rescues them. That is time and no loss. So

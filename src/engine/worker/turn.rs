@@ -36,22 +36,29 @@ impl Worker<'_> {
         }
     }
 
-    /// Notes that the worker is in no job.
+    /// Notes that the worker is in no job, and how long its jobs took.
     #[inline]
     fn note_jobs(&mut self) {
+        let (jobs, took) = self.end_turn();
+        self.local.pace.note(jobs, took);
+        #[cfg(all(feature = "facade", tokio_unstable))]
+        if !self.is_single {
+            self.core.recorder.unstable.polled(jobs, took);
+        }
+    }
+
+    /// Notes that the worker is in no job. Returns how many have run since it last was in none, and
+    /// for how long. Estimates that are made of these do not know yet.
+    #[inline]
+    pub(super) fn end_turn(&mut self) -> (u64, u64) {
         let last = self.in_loop;
         // What was timed was judged then.
         self.in_loop = last.later(self.timed);
         report::was_away(self.core, &mut self.in_loop, self.tick);
         self.shared.clock.note_look(self.in_loop.at);
         self.end_job(self.in_loop.at);
-        let (jobs, took) = self.in_loop.since(last);
-        self.local.pace.note(jobs, took);
-        #[cfg(all(feature = "facade", tokio_unstable))]
-        if !self.is_single {
-            self.core.recorder.unstable.polled(jobs, took);
-        }
         self.note_turn(last);
         self.core.was_busy(last.at, self.in_loop.at);
+        self.in_loop.since(last)
     }
 }
