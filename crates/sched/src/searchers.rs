@@ -3,8 +3,8 @@
 //! Work that any worker may do (a spawned task, a due timer) wakes one parked worker, and only if
 //! no worker searches: a searcher will find it. Three rules keep that from losing work:
 //!
-//! 1. *The last searcher that finds work wakes the next worker*: a thread that brought more work
-//!    meanwhile relied on the searcher.
+//! 1. *The last searcher that finds work wakes the next worker if there is more*: a thread that
+//!    brought more work meanwhile relied on the searcher.
 //! 2. *A searcher that gives up* leaves the count, fences, and looks everywhere once more.
 //! 3. *A thread that counted a searcher in and found no worker asleep* follows rule 2: for a moment
 //!    others took it for a searcher.
