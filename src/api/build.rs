@@ -76,7 +76,8 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     // A worker that waits awake uses up the quota, and then the kernel stops all threads. `Cores`
     // has the present quota, but rounded: half a core is one.
     let allowed = mask.allowed_at_first();
-    let is_limited = cores.as_ref().is_some_and(Cores::has_quota) || allowed.quota_is_less();
+    let is_limited =
+        cores.as_ref().is_some_and(Cores::has_quota) || allowed.quota_if_less().is_some();
     // A worker that follows the quota waits awake as soon as it may.
     config.follows_limits &= !is_current_thread;
     config.spin &= config.follows_limits || !is_limited;

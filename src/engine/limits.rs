@@ -6,6 +6,7 @@ use tourbillon_pool::Period;
 use tourbillon_sched::Limit;
 
 use crate::{
+    engine::worker::ration::Ration,
     sys::{
         cpu::Allowed,
         sync::{
@@ -23,6 +24,7 @@ pub(crate) struct Limits {
     pub(crate) looked: Period,
     /// Whether workers may wait awake: no quota allows less than the masks.
     may_spin: AtomicBool,
+    pub(crate) ration: Ration,
 }
 
 /// How many workers take part at most. The smaller number counts.
@@ -44,6 +46,7 @@ impl Default for Limits {
             most: Mutex::new(most),
             looked: Period::new(),
             may_spin: AtomicBool::new(true),
+            ration: Ration::default(),
         }
     }
 }
@@ -67,8 +70,9 @@ impl Limits {
             if begun >= most.looked {
                 most.looked = begun;
                 most.by_system = allowed.workers().unwrap_or(usize::MAX);
-                self.may_spin
-                    .store(!allowed.quota_is_less(), Ordering::Relaxed);
+                let quota = allowed.quota_if_less();
+                self.may_spin.store(quota.is_none(), Ordering::Relaxed);
+                self.ration.set(quota);
             }
         })
     }

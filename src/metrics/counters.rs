@@ -170,6 +170,9 @@ counters! {
     /// Times that this worker slept past a deadline, because its budget did not pay for an earlier
     /// wake-up. See [`Builder::timer_budget`](crate::runtime::Builder::timer_budget).
     deferred_wakes,
+    /// Times that this worker napped between two jobs, because the process had used more than its
+    /// CPU quota pays for. See [`Builder::follow_limits`](crate::runtime::Builder::follow_limits).
+    quota_naps,
     /// Timers that the runtime refused because it was full. They do not count as armed. See
     /// [`Builder::max_timers`](crate::runtime::Builder::max_timers).
     refused,

@@ -26,6 +26,11 @@ pub(crate) fn thread_cpu() -> u64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// Returns the processor time of all threads of the process in ns. This needs a system call.
+pub(crate) fn process_cpu() -> u64 {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 /// Returns the current time as an `Instant`.
 pub(crate) fn instant() -> Instant {
     Instant::now()

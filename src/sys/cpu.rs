@@ -115,10 +115,10 @@ impl Allowed {
         }
     }
 
-    /// Returns whether the quota allows less than the masks.
-    pub(crate) fn quota_is_less(self) -> bool {
-        let both = self.quota.zip(self.cores);
-        both.is_some_and(|(quota, cores)| quota < f64::from(cores.cores))
+    /// Returns how many cores the quota pays for, if that is less than the masks allow.
+    pub(crate) fn quota_if_less(self) -> Option<f64> {
+        let cores = f64::from(self.cores?.cores);
+        self.quota.filter(|&quota| quota < cores)
     }
 }
 
@@ -507,7 +507,7 @@ mod tests {
             assert_eq!(workers(cores(64), Some(quota)), Some(expected), "{quota}");
             assert_eq!(workers(cores(1), Some(quota)), Some(1), "{quota}");
         }
-        let is_less = |cores, quota| Allowed { cores, quota }.quota_is_less();
+        let is_less = |cores, quota| Allowed { cores, quota }.quota_if_less().is_some();
         assert!(is_less(cores(2), Some(1.5)) && is_less(cores(1), Some(0.5)));
         assert!(!is_less(cores(1), Some(1.0)) && !is_less(cores(1), None));
         assert!(!is_less(None, Some(0.5)), "the masks are not known");

@@ -5,14 +5,19 @@
 
 use std::{fs, sync::mpsc, thread, time::Duration};
 
-use tourbillon::{Runtime, Timer, runtime::Builder, task::JoinHandle, time::sleep};
+use tourbillon::{
+    Runtime, Timer,
+    runtime::Builder,
+    task::{self, JoinHandle},
+    time::sleep,
+};
 
 use super::cores::{mask, mask_of, set_mask_of_all};
 use crate::common::{
     Gate, HOUR, PATIENCE, alarm, eventually,
     process::alone,
     quota::{enter_group, enter_groups, is_limited},
-    skip,
+    skip, spin,
 };
 
 /// Runs `test` with two cores of the process, if there are so many and no quota limits it.
@@ -359,5 +364,51 @@ fn waits_awake_as_the_quota_lets(workers: usize, quotas: [f64; 2]) {
         });
         group.limit(Some(quotas[1])).unwrap();
         sleeps();
+    });
+}
+
+/// The kernel would stop the process in each period of 100 ms, for half of it.
+#[test]
+fn a_process_that_computes_spreads_half_a_core_over_time() {
+    alone(|| {
+        with_two_cores(|_| {
+            let Some(group) = enter_group(2.0) else {
+                return;
+            };
+            let runtime = following(2);
+            let end = Gate::new();
+            let computes = |end: Gate| async move {
+                while !end.is_open() {
+                    spin(Duration::from_micros(100));
+                    task::yield_now().await;
+                }
+            };
+            let tasks: Vec<_> = (0..4)
+                .map(|_| runtime.spawn(computes(end.clone())))
+                .collect();
+            let naps = || runtime.metrics().total().quota_naps();
+            assert_eq!(naps(), 0);
+            group.limit(Some(0.5)).unwrap();
+            becomes(&runtime, 1);
+            eventually("the kernel stops it in few periods of a second", || {
+                let stopped = || runtime.metrics().throttled_periods();
+                let before = (stopped(), naps());
+                thread::sleep(Duration::from_secs(1));
+                // A nap may be as long as 20 ms.
+                stopped() - before.0 <= 3 && naps() - before.1 >= 10
+            });
+            // Nobody naps once the quota pays for all.
+            group.limit(Some(2.0)).unwrap();
+            becomes(&runtime, 2);
+            eventually("nobody naps", || {
+                let before = naps();
+                thread::sleep(Duration::from_secs(1));
+                naps() == before
+            });
+            end.open();
+            for task in tasks {
+                runtime.block_on(task).unwrap();
+            }
+        });
     });
 }

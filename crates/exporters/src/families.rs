@@ -280,6 +280,12 @@ pub static FAMILIES: &[Family] = &[
         |it, visit| writers(it, Counts::deferred_wakes, visit),
     ),
     counter(
+        "tourbillon_quota_naps_total",
+        "{nap}",
+        "Naps of the worker because the process had used more than its CPU quota pays for.",
+        |it, visit| writers(it, Counts::quota_naps, visit),
+    ),
+    counter(
         "tourbillon_search_wakes_total",
         "{wake}",
         "Times that the worker was woken to search for work.",

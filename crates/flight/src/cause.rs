@@ -34,7 +34,9 @@ pub enum Cause {
     /// The timer may be late by its tolerance, and its worker slept.
     Tolerance,
     /// The worker meant to sleep past the deadline: its
-    /// [budget](tourbillon::runtime::Builder::timer_budget) did not pay for an earlier wake-up.
+    /// [budget](tourbillon::runtime::Builder::timer_budget) did not pay for an earlier wake-up, or
+    /// it napped since the process had spent its
+    /// [CPU quota](tourbillon::runtime::Builder::follow_limits).
     Budget,
     /// The timer was due and stayed in its store: the worker takes a limited number at a time.
     Batch,

@@ -156,7 +156,9 @@ impl fmt::Display for Span {
             }
             Cause::ClockStep => f.write_str("because the clock was set"),
             Cause::Tolerance => f.write_str("within its tolerance"),
-            Cause::Budget => f.write_str("its worker had spent its budget for wake-ups"),
+            Cause::Budget => {
+                f.write_str("its worker had spent its budget for wake-ups, or the CPU quota")
+            }
             Cause::Batch => write!(f, "until {worker} took its next batch"),
             Cause::Rescue => write!(f, "until a peer had taken it over from {worker}"),
             Cause::Suspended => f.write_str("while the machine was suspended"),

@@ -64,6 +64,7 @@ pub(crate) mod fire;
 pub(crate) mod follow;
 pub(crate) mod pace;
 mod park;
+pub(crate) mod ration;
 pub(crate) mod retire;
 pub(crate) mod search;
 mod shares;
@@ -133,6 +134,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) tidy: Tidy,
     /// When the worker looks at what the system allows.
     next_look: NextLook,
+    /// The busy time of this worker, in ns, when it last napped to keep to the CPU quota.
+    rationed_at: u64,
     /// How often in a row another thread had the lock of the worker's shard.
     patience: Patience,
     /// The same, for the shards of workers that lean on this one.
@@ -297,6 +300,7 @@ impl<'a> Worker<'a> {
             wait_policy: kept.wait_policy,
             tidy: Tidy::default(),
             next_look: NextLook::new(shared, core.is_helper),
+            rationed_at: core.recorder.own.busy_ns.get(),
             patience: Patience::default(),
             mates_patience: Patience::default(),
             notes: Notes::default(),
@@ -451,6 +455,8 @@ impl<'a> Worker<'a> {
     /// Fires due timers and polls the sockets, without waiting.
     fn look(&mut self) {
         self.back_in_loop();
+        // Before all that comes due during a nap.
+        self.keeps_to_ration();
         self.fire_due();
         (self.last_poll, self.timers_since_poll) = (self.tick, 0);
         // Workers may have retired since the last look at the injector.
