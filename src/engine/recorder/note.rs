@@ -394,7 +394,7 @@ impl Worker<'_> {
         let now = self.in_loop.at;
         self.notes.woken = now;
         if self.core.track.notes(until - from) {
-            self.write([words::parked(from, until), words::woken(now, until)].into_iter());
+            self.write([words::parked(from, until), words::woken(now, until)]);
         }
     }
 

@@ -37,6 +37,7 @@ const CHARTS = [
       { name: 'epoll waits', counter: 'epoll_waits' },
       { name: 'parks', counter: 'parks' },
       { name: 'deferred wake-ups', counter: 'deferred_wakes' },
+      { name: 'naps for the CPU quota', counter: 'quota_naps' },
     ],
   },
 ];
