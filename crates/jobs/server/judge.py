@@ -10,8 +10,9 @@ for each job:
   at least once  a job that the store acknowledged was done, or may have been, or is among the dead;
                  unless it was cancelled or replaced
   never early    no attempt begins before the time for which the job was scheduled
-  fenced         each token of a key is of one attempt; none is newer than that of the attempt that did the job; an
-                 attempt of a job that was replaced has a lower token than those of the other one
+  fenced         each token of a key is of one attempt; none is newer than that of the attempt that
+                 did the job; an attempt of a job that was replaced has a lower token than those of
+                 the other one
   at most N      no job has more attempts than it may
 
 It prints each promise that was broken. Its status is 1 if one was, and 2 if the history cannot be

@@ -66,15 +66,15 @@ impl Builder {
     ///   the others do meanwhile.
     ///
     /// An active worker looks between two jobs, about once a second while it is awake. A look takes
-    /// some tens of µs, and stall reports call it `LookAtLimits`. So nobody looks while all active workers are in long jobs, and a runtime
-    /// that sleeps looks after its first work. If the system does not tell at present, the last
-    /// numbers stay. A runtime whose clock was ever [paused](crate::Handle::pause_clock) follows
-    /// nothing.
+    /// some tens of µs, and stall reports call it `LookAtLimits`. So nobody looks while all active
+    /// workers are in long jobs, and a runtime that sleeps looks after its first work. If the
+    /// system does not tell at present, the last numbers stay. A runtime whose clock was ever
+    /// [paused](crate::Handle::pause_clock) follows nothing.
     ///
     /// The workers also spread the quota over time. The kernel stops all threads of a process that
     /// has used up the quota of a period, for up to 100 ms. So if the process has used more than
-    /// 97 % of the quota pays for, its workers nap between two jobs, each for at most 20 ms, and
-    /// for what it used itself. After a rest, the process may use at once what the quota pays for
+    /// what 97 % of the quota pays for, its workers nap between two jobs, for at most 20 ms, and no
+    /// longer than makes up for what they used themselves. After a rest, the process may use at once what the quota pays for
     /// in 20 ms. Long jobs, other threads and other processes of the group may still use up the
     /// quota. [`Counts::quota_naps`](crate::metrics::counters::Counts::quota_naps) counts the naps.
     ///

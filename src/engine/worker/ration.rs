@@ -1,16 +1,16 @@
 //! How a process spreads its CPU quota over time.
 //!
 //! The kernel lets a control group use up the quota of a period, of 100 ms, at once, and then stops
-//! all its threads until the next one. A worker that computes with a quota of half a core is stopped
-//! for 50 ms of each 100, and what comes due meanwhile waits. So the workers of a runtime that
-//! follows its limits ration the quota themselves: when the process has used more than the quota
-//! pays for, they nap for some ms between two jobs. They get as much done, and what comes due waits
-//! for a nap.
+//! all its threads until the next one. A worker that computes with a quota of half a core is
+//! stopped for 50 ms of each 100, and what comes due meanwhile waits. So the workers of a runtime
+//! that follows its limits ration the quota themselves: when the process has used more than the
+//! quota pays for, they nap for some ms between two jobs. They get nearly as much done, and what comes due
+//! waits for a nap.
 //!
 //! It is a token bucket. It fills by the quota, and the processor time of the whole process empties
-//! it, which also counts threads that are no workers and other runtimes. What other processes of the
-//! group use is not known here. A worker naps no longer than would make up for what it used itself,
-//! so a thread that computes beside the workers does not keep them from their share.
+//! it, which also counts threads that are no workers and other runtimes. What other processes of
+//! the group use is not known here. A worker naps no longer than would make up for what it used
+//! itself, so a thread that computes beside the workers does not keep them from their share.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ use crate::{
     util::{lock::lock, nanos::nanos},
 };
 
-/// The part of the quota that the process uses. The kernel counts by its own moments, and would stop
-/// a process that uses all of it for a moment of each period.
+/// The part of the quota that the process uses. The kernel counts by its own moments, and would
+/// stop a process that uses all of it for a moment of each period.
 const PART: f64 = 0.97;
 /// How often the processor time is read: it takes a system call.
 const LOOK: Duration = Duration::from_micros(500);
