@@ -367,47 +367,68 @@ fn waits_awake_as_the_quota_lets(workers: usize, quotas: [f64; 2]) {
     });
 }
 
-/// The kernel would stop the process in each period of 100 ms, for half of it.
+/// Runs `task` until the gate opens, on a runtime whose quota shrinks to `cores`. Without naps, the
+/// kernel would stop the process for a part of each period of 100 ms.
+fn spreads_its_quota<F>(cores: f64, tasks: usize, task: impl Fn(Gate) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    with_two_cores(|_| {
+        let Some(group) = enter_group(2.0) else {
+            return;
+        };
+        let mut builder = Builder::new();
+        let builder = builder.worker_threads(2).follow_limits(true).exact();
+        let runtime = builder.build().unwrap();
+        let end = Gate::new();
+        let tasks: Vec<_> = (0..tasks)
+            .map(|_| runtime.spawn(task(end.clone())))
+            .collect();
+        let naps = || runtime.metrics().total().quota_naps();
+        assert_eq!(naps(), 0);
+        group.limit(Some(cores)).unwrap();
+        becomes(&runtime, 1);
+        eventually("the kernel stops it in few periods of a second", || {
+            let stopped = || runtime.metrics().throttled_periods();
+            let before = (stopped(), naps());
+            thread::sleep(Duration::from_secs(1));
+            stopped() - before.0 <= 3 && naps() - before.1 >= 10
+        });
+        // Nobody naps once the quota pays for all.
+        group.limit(Some(2.0)).unwrap();
+        becomes(&runtime, 2);
+        eventually("nobody naps", || {
+            let before = naps();
+            thread::sleep(Duration::from_secs(1));
+            naps() == before
+        });
+        end.open();
+        for task in tasks {
+            runtime.block_on(task).unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_process_that_computes_spreads_half_a_core_over_time() {
     alone(|| {
-        with_two_cores(|_| {
-            let Some(group) = enter_group(2.0) else {
-                return;
-            };
-            let runtime = following(2);
-            let end = Gate::new();
-            let computes = |end: Gate| async move {
-                while !end.is_open() {
-                    spin(Duration::from_micros(100));
-                    task::yield_now().await;
-                }
-            };
-            let tasks: Vec<_> = (0..4)
-                .map(|_| runtime.spawn(computes(end.clone())))
-                .collect();
-            let naps = || runtime.metrics().total().quota_naps();
-            assert_eq!(naps(), 0);
-            group.limit(Some(0.5)).unwrap();
-            becomes(&runtime, 1);
-            eventually("the kernel stops it in few periods of a second", || {
-                let stopped = || runtime.metrics().throttled_periods();
-                let before = (stopped(), naps());
-                thread::sleep(Duration::from_secs(1));
-                // A nap may be as long as 20 ms.
-                stopped() - before.0 <= 3 && naps() - before.1 >= 10
-            });
-            // Nobody naps once the quota pays for all.
-            group.limit(Some(2.0)).unwrap();
-            becomes(&runtime, 2);
-            eventually("nobody naps", || {
-                let before = naps();
-                thread::sleep(Duration::from_secs(1));
-                naps() == before
-            });
-            end.open();
-            for task in tasks {
-                runtime.block_on(task).unwrap();
+        spreads_its_quota(0.5, 4, |end| async move {
+            while !end.is_open() {
+                spin(Duration::from_micros(100));
+                task::yield_now().await;
+            }
+        });
+    });
+}
+
+/// Its worker sleeps after each job, and never polls because of many jobs.
+#[test]
+fn a_process_that_pauses_after_each_job_spreads_a_fifth_of_a_core() {
+    alone(|| {
+        spreads_its_quota(0.2, 1, |end| async move {
+            while !end.is_open() {
+                spin(Duration::from_micros(100));
+                sleep(Duration::from_micros(20)).await;
             }
         });
     });

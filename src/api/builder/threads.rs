@@ -71,13 +71,14 @@ impl Builder {
     /// system does not tell at present, the last numbers stay. A runtime whose clock was ever
     /// [paused](crate::Handle::pause_clock) follows nothing.
     ///
-    /// The workers also spread the quota over time. The kernel stops all threads of a process that
-    /// has used up the quota of a period, for up to 100 ms. So if the process has used more than
-    /// what 97 % of the quota pays for, its workers nap between two jobs, for at most 20 ms, and no
-    /// longer than makes up for what they used themselves. After a rest, the process may use at
-    /// once what the quota pays for in 20 ms. Long jobs, other threads and other processes of the
-    /// group may still use up the quota.
-    /// [`Counts::quota_naps`](crate::metrics::counters::Counts::quota_naps) counts the naps.
+    /// The workers also spread a quota over time that is less than a core for each of them. The
+    /// kernel stops all threads of a process that has used up the quota of a period, for up to 100
+    /// ms. So if the process has used more than what 97 % of the quota pays for, its workers nap
+    /// between two jobs, for at most 20 ms, and no longer than makes up for what they used
+    /// themselves. After a rest, the process may use at once what the quota pays for in 20 ms.
+    /// Longer jobs, other threads, a second runtime and other processes of the group may still use
+    /// up the quota. [`Counts::quota_naps`](crate::metrics::counters::Counts::quota_naps) counts
+    /// the naps.
     ///
     /// Workers that follow the limits are not [pinned](Builder::pin), unless you name their
     /// [cores](Builder::cores). Then those that take part stay on their cores although others may

@@ -389,15 +389,6 @@ impl Worker<'_> {
         }
     }
 
-    /// Notes a nap from `from` that was to last until `until`. It is over now.
-    pub(crate) fn note_nap(&mut self, from: u64, until: u64) {
-        let now = self.in_loop.at;
-        self.notes.woken = now;
-        if self.core.track.notes(until - from) {
-            self.write([words::parked(from, until), words::woken(now, until)]);
-        }
-    }
-
     #[cold]
     fn record_woken(&mut self, now: u64) {
         if self.shared.clock.was_paused() {

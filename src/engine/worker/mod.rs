@@ -134,7 +134,7 @@ pub(crate) struct Worker<'a> {
     pub(crate) tidy: Tidy,
     /// When the worker looks at what the system allows.
     next_look: NextLook,
-    /// The busy time of this worker, in ns, when it last napped to keep to the CPU quota.
+    /// The processor time of this thread, in ns, when it last napped to keep to the CPU quota.
     rationed_at: u64,
     /// How often in a row another thread had the lock of the worker's shard.
     patience: Patience,
@@ -300,7 +300,7 @@ impl<'a> Worker<'a> {
             wait_policy: kept.wait_policy,
             tidy: Tidy::default(),
             next_look: NextLook::new(shared, core.is_helper),
-            rationed_at: core.recorder.own.busy_ns.get(),
+            rationed_at: 0,
             patience: Patience::default(),
             mates_patience: Patience::default(),
             notes: Notes::default(),
@@ -368,6 +368,8 @@ impl<'a> Worker<'a> {
                 None if self.search.lingers() => self.linger(),
                 // Return one part of the unused memory, then poll all that may have come meanwhile.
                 None if self.tidies() => self.spin(),
+                // The process has used more than its CPU quota pays for, and has slept meanwhile.
+                None if self.keeps_to_ration() => self.spin(),
                 // 4. Sleep until the next deadline, an event, or a wake-up.
                 None => self.park(),
             }

@@ -4,13 +4,16 @@
 //! all its threads until the next one. A worker that computes with a quota of half a core is
 //! stopped for 50 ms of each 100, and what comes due meanwhile waits. So the workers of a runtime
 //! that follows its limits ration the quota themselves: when the process has used more than the
-//! quota pays for, they nap for some ms between two jobs. They get nearly as much done, and what comes due
-//! waits for a nap.
+//! quota pays for, they nap for some ms between two jobs. They get nearly as much done, and what
+//! comes due waits for a nap.
 //!
 //! It is a token bucket. It fills by the quota, and the processor time of the whole process empties
-//! it, which also counts threads that are no workers and other runtimes. What other processes of
-//! the group use is not known here. A worker naps no longer than would make up for what it used
-//! itself, so a thread that computes beside the workers does not keep them from their share.
+//! it. A worker naps no longer than makes up for what it used beyond its share itself: a thread
+//! that computes beside the workers does not keep them from that. Then the kernel stops the process
+//! as before, and so it does if two runtimes of the process compute. What other processes of the
+//! group use is not known here.
+//!
+//! As many workers as the quota has whole cores hardly use it up, so they never nap.
 
 use std::time::Duration;
 
@@ -83,7 +86,8 @@ impl Ration {
     /// ration. `None` if it need not, or if that was looked for a moment ago. `used` reads the
     /// processor time of the process.
     fn rest(&self, now: u64, used: impl FnOnce() -> u64) -> Option<u64> {
-        let mut bucket = lock(&self.bucket);
+        // Another worker that has it is just looking.
+        let mut bucket = self.bucket.try_lock().ok()?;
         let cores = self.cores();
         let passed = now.saturating_sub(bucket.at);
         if cores == 0.0 || passed < nanos(LOOK) {
@@ -102,50 +106,45 @@ impl Ration {
     }
 }
 
-/// Returns how long a worker naps, in ns, if the process has to rest for so long, the worker was
-/// busy for so long since its last nap, and so many workers share so many cores.
-fn nap(rest: u64, busy: u64, cores: f64, workers: usize) -> Option<u64> {
-    let share = (cores / workers as f64).min(1.0);
+/// Returns how long a worker naps, in ns, if the process has to rest for so long, the worker has
+/// used so much processor time since its last nap, and so many workers share so many cores.
+fn nap(rest: u64, used: u64, cores: f64, workers: usize) -> Option<u64> {
+    let share = cores / workers as f64;
     let [least, most] = NAPS.map(nanos);
-    let nap = rest
-        .min(((1.0 / share - 1.0) * busy as f64) as u64)
-        .min(most);
-    (nap >= least).then_some(nap)
+    let beyond = ((1.0 / share - 1.0) * used as f64) as u64;
+    let nap = rest.min(beyond).min(most);
+    (share < PART && nap >= least).then_some(nap)
 }
 
 impl Worker<'_> {
-    /// Naps if the process has used more than its CPU quota pays for.
+    /// Naps if the process has used more than its CPU quota pays for. Returns whether it has: then
+    /// work may have come.
     #[inline]
-    pub(super) fn keeps_to_ration(&mut self) {
-        if self.shared.limits.ration.is_on() {
-            self.keep_to_ration();
-        }
+    pub(super) fn keeps_to_ration(&mut self) -> bool {
+        self.shared.limits.ration.is_on() && self.keep_to_ration()
     }
 
     #[cold]
     #[inline(never)]
-    fn keep_to_ration(&mut self) {
-        let shared = self.shared;
+    fn keep_to_ration(&mut self) -> bool {
+        let (shared, core) = (self.shared, self.core);
         // A helper runs what is late already. On a clock that was ever paused, all must depend on
         // the program.
-        if self.core.is_helper || shared.clock.was_paused() || shared.is_stopping() {
-            return;
+        if core.is_helper || shared.clock.was_paused() || shared.is_stopping() {
+            return false;
         }
+        self.back_in_loop();
         let (now, ration) = (self.in_loop.at, &shared.limits.ration);
-        let busy = self.core.recorder.own.busy_ns.get();
-        let workers = shared.limit.get().min(shared.recorders.len());
-        let nap = ration.rest(now, clock::process_cpu).and_then(|rest| {
-            nap(
-                rest,
-                busy.saturating_sub(self.rationed_at),
-                ration.cores(),
-                workers,
-            )
-        });
-        let Some(nap) = nap else {
-            return;
+        let Some(rest) = ration.rest(now, clock::process_cpu) else {
+            return false;
         };
-        self.rationed_at = busy;
+        let used = clock::thread_cpu();
+        let own = used.saturating_sub(self.rationed_at);
+        let workers = shared.limit.get().min(shared.recorders.len());
+        let Some(nap) = nap(rest, own, ration.cores(), workers) else {
+            return false;
+        };
+        self.rationed_at = used;
         // While a worker counts as a searcher, no other one is woken for new work.
         if self.search.is_on {
             self.found();
@@ -153,12 +152,15 @@ impl Worker<'_> {
         let until = now + nap;
         // No peer is called for a worker that naps.
         self.beat(until);
+        self.notes.parks(core, now, until);
         thread::sleep(Duration::from_nanos(nap));
-        self.in_loop = InLoop::at(shared.clock.real(), self.tick);
-        shared.clock.note_look(self.in_loop.at);
-        self.core.recorder.own.quota_naps.add_alone(1);
-        self.note_nap(now, until);
-        self.beat(self.in_loop.at);
+        let now = shared.clock.real();
+        self.in_loop = InLoop::at(now, self.tick);
+        shared.clock.note_look(now);
+        core.recorder.own.quota_naps.add_alone(1);
+        self.note_woken(now);
+        self.beat(now);
+        true
     }
 }
 
@@ -224,6 +226,8 @@ mod tests {
         assert_eq!(nap(100 * MS, 100 * MS, 0.5, 1), Some(20 * MS));
         assert_eq!(nap(100 * MS, 4 * MS, 1.6, 2), Some(MS));
         assert_eq!(nap(100 * MS, MS, 1.6, 2), None, "too short");
-        assert_eq!(nap(100 * MS, 100 * MS, 2.0, 2), None);
+        // Two workers hardly use up two cores.
+        assert_eq!(nap(100 * MS, 1_000 * MS, 2.0 * PART, 2), None);
+        assert_eq!(nap(100 * MS, 1_000 * MS, 3.0 * PART, 2), None);
     }
 }

@@ -105,12 +105,12 @@ impl Worker<'_> {
             self.search.denied = 0;
         }
         // 3. A counted searcher wakes the next one in `found`, for more than it will soon have done
-        //    itself. This one is not counted, and may
-        //    have stolen several jobs. They were in no queue while they moved, so a searcher that
-        //    gave up then has not seen them. Without the wake-up, these jobs would have only this
-        //    worker until its job ends, or until a peer rescues them. That is time and no loss. So
-        //    no test can tell: the oracle of the simulation, too, judges only threads at rest, and
-        //    a worker that rests in a job is one that its peers watch.
+        //    itself. This one is not counted, and may have stolen several jobs. They were in no
+        //    queue while they moved, so a searcher that gave up then has not seen them. Without the
+        //    wake-up, these jobs would have only this worker until its job ends, or until a peer
+        //    rescues them. That is time and no loss. So no test can tell: the oracle of the
+        //    simulation, too, judges only threads at rest, and a worker that rests in a job is one
+        //    that its peers watch.
         if job.is_some() && !self.search.is_on && self.local.has_queued() {
             self.shared.wake_one();
         }
