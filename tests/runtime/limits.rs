@@ -421,14 +421,14 @@ fn a_process_that_computes_spreads_half_a_core_over_time() {
     });
 }
 
-/// Its worker sleeps after each job, and never polls because of many jobs.
+/// Its worker sleeps after each job, which is short. So it never polls because of many jobs.
 #[test]
-fn a_process_that_pauses_after_each_job_spreads_a_fifth_of_a_core() {
+fn a_process_that_pauses_after_each_job_spreads_a_tenth_of_a_core() {
     alone(|| {
-        spreads_its_quota(0.2, 1, |end| async move {
+        spreads_its_quota(0.1, 1, |end| async move {
             while !end.is_open() {
-                spin(Duration::from_micros(100));
-                sleep(Duration::from_micros(20)).await;
+                spin(Duration::from_micros(20));
+                sleep(Duration::from_micros(5)).await;
             }
         });
     });
