@@ -43,7 +43,11 @@
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
 
+mod families;
 mod metrics;
+#[cfg(feature = "opentelemetry")]
+mod opentelemetry;
+mod text;
 
 use axum::{
     Json, Router,
@@ -69,6 +73,8 @@ use tourbillon_jobs::{
 };
 
 pub use self::metrics::{metrics_router, prometheus};
+#[cfg(feature = "opentelemetry")]
+pub use self::opentelemetry::observe;
 
 /// The page's own script and style are in the page. It loads nothing else, and the browser refuses
 /// to make HTML from text.
