@@ -23,8 +23,8 @@ pub struct DeadJobs {
     pub queue: Option<String>,
     /// Only keys greater than this one: [`DeadPart::after`] of the call before.
     pub after: Option<String>,
-    /// The maximum number of jobs, from 1 to [`MOST_DEAD`]. Another number counts as the nearest of
-    /// these.
+    /// The maximum number of jobs. Zero counts as [`MOST_DEAD`], and so does a greater number. A
+    /// store may change fewer: Redis changes 200, and the others 8 MiB of payloads.
     pub limit: usize,
 }
 
@@ -32,7 +32,10 @@ pub struct DeadJobs {
 impl DeadJobs {
     /// Returns the maximum number of jobs.
     pub(crate) fn most(&self) -> usize {
-        self.limit.clamp(1, MOST_DEAD)
+        match self.limit {
+            0 => MOST_DEAD,
+            limit => limit.min(MOST_DEAD),
+        }
     }
 }
 
@@ -42,7 +45,8 @@ pub struct DeadPart {
     /// How many jobs it has changed.
     pub changed: u64,
     /// The key that it has reached. Behind it there may be more, which another call with this as
-    /// [`DeadJobs::after`] changes. `None` if there are no more.
+    /// [`DeadJobs::after`] changes. `None` if there are no more. In PostgreSQL, jobs that another
+    /// session has locked are left as they are: begin again from the first key for these.
     pub after: Option<String>,
 }
 
@@ -70,7 +74,6 @@ impl<S: Store> Queue<S> {
     /// # let queue = Queue::new(Sqlite::open(&path)?);
     /// let mut mails = DeadJobs {
     ///     kind: Some("mail".into()),
-    ///     limit: 500,
     ///     ..DeadJobs::default()
     /// };
     /// let mut retried = 0;

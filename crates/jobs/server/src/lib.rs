@@ -38,7 +38,7 @@
 //! "queue": "mails", "limit": 500}`, all of which can be left out: `{}` means all dead jobs. The
 //! answer is `{"changed": 500, "after": "KEY"}`. While `after` is not `null`, there may be more:
 //! ask again with this `"after"`. A call changes at most 500 jobs, and only those that are dead at
-//! this moment: see [`Queue::retry_dead`].
+//! this moment, and that no session of PostgreSQL has locked: see [`Queue::retry_dead`].
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.

@@ -6,11 +6,15 @@
 //! on the row as it is then.
 
 use super::{Parameters, Postgres, values::get};
-use crate::store::{DEAD_LOOKS, DeadJobs, DeadPart, StoreError};
+use crate::{
+    batch::MOST_BYTES,
+    store::{DEAD_LOOKS, DeadJobs, DeadPart, StoreError},
+};
 
 /// The start of a statement, up to the change of the jobs in `old`. `$1` to `$5`: text in the key,
 /// key before, only which kind and queue, how many jobs at most. It reads 1,000 dead jobs at most.
-/// A key that is kept counts as one of them, as there may be many.
+/// A key that is kept counts as one of them, as there may be many. It takes 8 MiB of payloads at
+/// most, or one job: the server removes them piece by piece.
 ///
 /// The inner limit is written out, so that the server knows how few jobs it reads. So each plan
 /// takes the index of the dead ones, unless the table is small.
@@ -18,15 +22,20 @@ macro_rules! old {
     () => {
         "
     WITH found AS MATERIALIZED (
-             SELECT s.key FROM (
-                 SELECT j.key, j.kind, j.queue, j.until FROM durable_jobs j
+             SELECT s.key, s.bytes FROM (
+                 SELECT j.key, j.kind, j.queue, j.until, octet_length(j.payload) AS bytes
+                 FROM durable_jobs j
                  WHERE j.dead AND j.key > $2 ORDER BY j.key LIMIT 1000) AS s
              WHERE s.until IS NULL AND strpos(s.key, $1) > 0
                  AND ($3::text IS NULL OR s.kind = $3) AND ($4::text IS NULL OR s.queue = $4)
              ORDER BY s.key LIMIT $5),
+         part AS MATERIALIZED (
+             SELECT f.key FROM (
+                 SELECT key, bytes, sum(bytes) OVER (ORDER BY key) AS sum FROM found) AS f
+             WHERE f.sum <= 8388608 OR f.sum = f.bytes),
          old AS MATERIALIZED (
              SELECT j.key FROM durable_jobs j
-             WHERE j.key = ANY (ARRAY(SELECT key FROM found)) AND j.dead AND j.until IS NULL
+             WHERE j.key = ANY (ARRAY(SELECT key FROM part)) AND j.dead AND j.until IS NULL
                  AND ($3::text IS NULL OR j.kind = $3) AND ($4::text IS NULL OR j.queue = $4)
              ORDER BY j.key FOR UPDATE SKIP LOCKED),"
     };
@@ -38,7 +47,9 @@ macro_rules! reached {
     () => {
         "
     SELECT (SELECT count(*) FROM changed),
-        CASE WHEN (SELECT count(*) FROM found) = $5 THEN (SELECT max(key) FROM found)
+        CASE WHEN (SELECT count(*) FROM found) = $5
+                OR (SELECT count(*) FROM part) < (SELECT count(*) FROM found)
+                THEN (SELECT max(key) FROM part)
             ELSE (SELECT j.key FROM durable_jobs j WHERE j.dead AND j.key > $2
                   ORDER BY j.key LIMIT 1 OFFSET 999) END"
     };
@@ -71,8 +82,8 @@ pub(super) const DISCARD: &str = concat!(
     reached!()
 );
 
-/// The statements have this number written out.
-const _: () = assert!(DEAD_LOOKS == 1000);
+/// The statements have these numbers written out.
+const _: () = assert!(DEAD_LOOKS == 1000 && MOST_BYTES == 8_388_608);
 
 impl Postgres {
     /// Changes a part of the dead jobs by one of the statements.

@@ -137,6 +137,7 @@ for _, key in ipairs(part) do
             redis.call('ZREM', dead, key)
             offer(job)
         else
+            free_key(key)
             remove(job)
         end
         changed = changed + 1

@@ -8,6 +8,7 @@ use rusqlite::{
 
 use super::holders::Lane;
 use crate::{
+    batch::MOST_BYTES,
     job::{Job, NewJob, Repeat, Time, micros},
     recount,
     row::{self, Get, Values as _},
@@ -293,7 +294,7 @@ pub(super) fn find(base: &Connection, key: &str) -> rusqlite::Result<Option<Job>
 
 /// Finds dead jobs after the key `?1`, at most `?2`, by their index.
 const DEAD: &str = "
-    SELECT key, kind, queue FROM jobs WHERE dead = 1 AND key > ?1 ORDER BY key LIMIT ?2";
+    SELECT key, kind, queue, length(payload) FROM jobs WHERE dead = 1 AND key > ?1 ORDER BY key LIMIT ?2";
 
 /// Finds a part of the dead jobs. Returns their keys, and the key that it has reached, unless there
 /// are no more.
@@ -306,22 +307,28 @@ pub(super) fn dead(
     let looks = i64::try_from(DEAD_LOOKS).unwrap_or(i64::MAX);
     let mut rows = read.query(params![after, looks])?;
     let mut found = Vec::new();
-    let (mut seen, mut last) = (0, String::new());
+    let (mut seen, mut last, mut bytes) = (0, String::new(), 0);
     let is_of = |wanted: &Option<String>, text: &str| match wanted {
         Some(wanted) => wanted == text,
         None => true,
     };
     while let Some(row) = rows.next()? {
         seen += 1;
-        last = row.get(0)?;
+        let key: String = row.get(0)?;
         let (kind, queue) = (row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
         let is_wanted = is_of(&which.kind, kind) && is_of(&which.queue, queue);
-        if is_wanted && last.contains(&which.search) {
-            found.push(last.clone());
-            if found.len() == which.most() {
+        if is_wanted && key.contains(&which.search) {
+            // The writer writes all of a row anew, and others wait for it.
+            bytes += row.get::<_, u32>(3)? as usize;
+            if bytes > MOST_BYTES && !found.is_empty() {
                 return Ok((found, Some(last)));
             }
+            found.push(key.clone());
+            if found.len() == which.most() {
+                return Ok((found, Some(key)));
+            }
         }
+        last = key;
     }
     Ok((found, (seen == DEAD_LOOKS).then_some(last)))
 }

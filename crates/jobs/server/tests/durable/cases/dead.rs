@@ -8,6 +8,7 @@ use std::{
 };
 
 use futures_lite::future::or;
+use tourbillon::time::sleep;
 use tourbillon_jobs::{
     Failure, NewJob, Node, Queue,
     job::{Job, State, Token},
@@ -199,7 +200,7 @@ pub async fn dead_jobs_are_retried_by_kind_queue_and_key<S: Store>(queue: &Queue
 }
 
 pub async fn dead_jobs_are_changed_in_parts<S: Store>(queue: &Queue<S>) {
-    let number = 1100;
+    let (number, before) = (1100, queue.stats());
     let new = |n: u32| {
         NewJob::new(format!("job-{n:04}"), Duration::ZERO, "").kind(["a", "b"][n as usize % 2])
     };
@@ -216,7 +217,7 @@ pub async fn dead_jobs_are_changed_in_parts<S: Store>(queue: &Queue<S>) {
     };
     assert_eq!(part, expected);
     let part = queue
-        .discard_dead(DeadJobs { limit: 0, ..few })
+        .discard_dead(DeadJobs { limit: 1, ..few })
         .await
         .unwrap();
     let expected = DeadPart {
@@ -226,10 +227,7 @@ pub async fn dead_jobs_are_changed_in_parts<S: Store>(queue: &Queue<S>) {
     assert_eq!(part, expected);
     // A call is bounded, whatever it is asked for.
     let part = queue
-        .retry_dead(DeadJobs {
-            limit: usize::MAX,
-            ..any()
-        })
+        .retry_dead(DeadJobs { limit: 0, ..any() })
         .await
         .unwrap();
     assert!((1..=500).contains(&part.changed), "{part:?}");
@@ -253,9 +251,26 @@ pub async fn dead_jobs_are_changed_in_parts<S: Store>(queue: &Queue<S>) {
     let counts = queue.count().await.unwrap();
     assert_eq!((counts.live, counts.dead), (3 + retried + changed, 0));
     assert_eq!(discard(queue, any()).await, (0, 1));
+    let stats = queue.stats();
+    assert_eq!(stats.retried - before.retried, 3 + retried + changed);
+    assert_eq!(stats.discarded - before.discarded, 1 + discarded);
     for job in list(queue, None).await {
         queue.cancel(job.key).await.unwrap();
     }
+    live(queue, 0).await;
+}
+
+/// A call changes 8 MiB of payloads at most, or one job.
+pub async fn large_dead_jobs_are_changed_in_small_parts<S: Store>(queue: &Queue<S>) {
+    let payload = "x".repeat(1 << 20);
+    let new = |n: u32| NewJob::new(format!("large-{n:02}"), Duration::ZERO, payload.as_str());
+    die(queue, (0..20).map(new).collect()).await;
+    // Redis has them in memory, and removes all at once.
+    let calls = match std::any::type_name::<S>().contains("redis") {
+        true => 1,
+        false => 3,
+    };
+    assert_eq!(discard(queue, any()).await, (20, calls));
     live(queue, 0).await;
 }
 
@@ -435,6 +450,10 @@ pub async fn good_jobs_are_safe_from_those_who_retry_and_discard<S: Store>(queue
                 if payload == bad {
                     break;
                 }
+            }
+            // So that some are dead for a while.
+            if round % 4 == 1 {
+                sleep(Duration::from_millis(10)).await;
             }
             let good = format!("good-{round}");
             let delay = [Duration::ZERO, SOON][round % 2];

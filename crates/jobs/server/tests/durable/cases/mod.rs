@@ -103,6 +103,7 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         unique::only_a_job_that_is_done_keeps_its_key,
         dead::dead_jobs_are_retried_by_kind_queue_and_key,
         dead::dead_jobs_are_changed_in_parts,
+        dead::large_dead_jobs_are_changed_in_small_parts,
         dead::a_node_learns_of_a_retried_job_at_once,
         dead::only_dead_jobs_are_retried_and_discarded,
         dead::a_former_attempt_does_not_end_a_retried_job,
