@@ -17,7 +17,11 @@ use std::{
 
 use tourbillon::{Runtime, Timer};
 
-use crate::common::{HOUR, alarm, eventually, process::alone, runtime};
+use crate::common::{
+    HOUR, alarm, eventually,
+    process::{alone_as, test_name},
+    runtime,
+};
 
 const TIMERS: usize = 300_000;
 
@@ -59,6 +63,20 @@ fn burst(runtime: &Runtime, stay: usize) -> (Vec<Timer>, usize) {
     });
     let (timers, peak) = runtime.block_on(task).unwrap();
     (timers, peak - before)
+}
+
+/// Runs `test` in a process of its own, in which a large block goes back to the system when it is
+/// freed. By default, glibc keeps up to twice the largest block that was freed, for each of its
+/// arenas: which blocks these are depends on when the threads run.
+fn alone<F: FnOnce()>(test: F) {
+    alone_as(test_name::<F>(), || {
+        // SAFETY: the call sets a number, which glibc then adapts no more.
+        #[cfg(target_env = "gnu")]
+        let is_set = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024) };
+        #[cfg(target_env = "gnu")]
+        assert_eq!(is_set, 1);
+        test();
+    });
 }
 
 /// Memory that the allocator and the threads' stacks may have taken in addition.
