@@ -102,8 +102,8 @@ tell()
 return answers
 ",
 
-/// Removes the jobs of these keys, and frees those that are kept. Answers for each whether there is none (0), it was cancelled
-/// (1), or it was cancelled while it ran (2).
+/// Removes the jobs of these keys, and frees those that are kept. Answers for each whether there is
+/// none (0), it was cancelled (1), or it was cancelled while it ran (2).
 cancel: "
 local answers = {}
 for i, key in ipairs(ARGV) do

@@ -277,8 +277,9 @@ pub async fn large_dead_jobs_are_changed_in_small_parts<S: Store>(queue: &Queue<
 /// The node has nothing to look for by itself.
 pub async fn a_node_learns_of_a_retried_job_at_once<S: Store>(queue: &Queue<S>) {
     die(queue, vec![NewJob::new("dead", Duration::ZERO, "")]).await;
-    let (node, mut ran) = node(queue, |node| node.window(HOUR), |_| Ok(()));
+    // Before the node's first look: nobody tells it of a job that is due so late.
     queue.schedule("timer", HOUR / 2, "").await.unwrap();
+    let (node, mut ran) = node(queue, |node| node.window(HOUR), |_| Ok(()));
     holds(&node).await;
     assert_eq!(retry(queue, any()).await.0, 1);
     assert_eq!(ran.recv().await.unwrap().key, "dead");
