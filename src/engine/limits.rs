@@ -7,13 +7,7 @@ use tourbillon_sched::Limit;
 
 use crate::{
     engine::worker::ration::Ration,
-    sys::{
-        cpu::Allowed,
-        sync::{
-            Mutex,
-            atomic::{AtomicBool, Ordering},
-        },
-    },
+    sys::{cpu::Allowed, sync::Mutex},
     util::lock::lock,
 };
 
@@ -22,8 +16,6 @@ pub(crate) struct Limits {
     most: Mutex<Most>,
     /// When a worker last began to look at what the system allows.
     pub(crate) looked: Period,
-    /// Whether workers may wait awake: no quota allows less than the masks.
-    may_spin: AtomicBool,
     pub(crate) ration: Ration,
 }
 
@@ -45,16 +37,15 @@ impl Default for Limits {
         Self {
             most: Mutex::new(most),
             looked: Period::new(),
-            may_spin: AtomicBool::new(true),
             ration: Ration::default(),
         }
     }
 }
 
 impl Limits {
-    /// Returns whether the system lets workers wait awake.
+    /// Returns whether the system lets workers wait awake: no quota allows less than the masks.
     pub(crate) fn may_spin(&self) -> bool {
-        self.may_spin.load(Ordering::Relaxed)
+        !self.ration.is_on()
     }
 
     /// Sets by hand how many workers take part at most. Returns the workers whose duty that
@@ -70,9 +61,7 @@ impl Limits {
             if begun >= most.looked {
                 most.looked = begun;
                 most.by_system = allowed.workers().unwrap_or(usize::MAX);
-                let quota = allowed.quota_if_less();
-                self.may_spin.store(quota.is_none(), Ordering::Relaxed);
-                self.ration.set(quota);
+                self.ration.set(allowed.quota_if_less());
             }
         })
     }

@@ -72,8 +72,9 @@ impl Ration {
         }
     }
 
+    /// Returns whether a quota has to be rationed.
     #[inline]
-    fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.cores.load(Ordering::Relaxed) != 0
     }
 
