@@ -43,6 +43,7 @@
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
 
+mod dead;
 mod families;
 mod metrics;
 #[cfg(feature = "opentelemetry")]
@@ -66,10 +67,7 @@ use tourbillon_cron::jiff::Timestamp;
 use tourbillon_jobs::{
     Queue, QueueError, Repeat, Time, When,
     job::{self, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job, parse_traceparent},
-    store::{
-        Cancelled, DeadJobs, DeadPart, Listing, MOST_DEAD, Moved, Replaced, Scheduled, Store,
-        StoreError,
-    },
+    store::{Cancelled, Listing, Moved, Replaced, Scheduled, Store, StoreError},
 };
 
 pub use self::metrics::{metrics_router, prometheus};
@@ -104,8 +102,8 @@ pub fn router_for<S: Store>(queue: Queue<S>, guard: SameOrigin) -> Router {
             "/jobs/{*key}",
             get(find::<S>).patch(reschedule::<S>).delete(cancel::<S>),
         )
-        .route("/dead/retry", post(retry_dead::<S>))
-        .route("/dead/discard", post(discard_dead::<S>))
+        .route("/dead/retry", post(dead::retry::<S>))
+        .route("/dead/discard", post(dead::discard::<S>))
         .route("/counts", get(count::<S>))
         .route("/paused", get(paused::<S>))
         .route("/paused/{*name}", put(pause::<S>).delete(resume::<S>))
@@ -458,51 +456,6 @@ async fn cancel<S: Store>(
         Cancelled::NotFound => return Err(not_found()),
     };
     Ok(Json(serde_json::json!({ "running": running })).into_response())
-}
-
-/// Which dead jobs a client chooses.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Chosen {
-    #[serde(default)]
-    search: String,
-    kind: Option<String>,
-    queue: Option<String>,
-    after: Option<String>,
-    limit: Option<usize>,
-}
-
-impl From<Chosen> for DeadJobs {
-    fn from(chosen: Chosen) -> Self {
-        Self {
-            search: chosen.search,
-            kind: chosen.kind,
-            queue: chosen.queue,
-            after: chosen.after,
-            limit: chosen.limit.unwrap_or(MOST_DEAD),
-        }
-    }
-}
-
-fn part(part: DeadPart) -> Response {
-    let body = serde_json::json!({ "changed": part.changed, "after": part.after });
-    Json(body).into_response()
-}
-
-async fn retry_dead<S: Store>(
-    State(queue): State<Queue<S>>,
-    body: Result<Json<Chosen>, JsonRejection>,
-) -> Result<Response, Refusal> {
-    let Json(chosen) = body?;
-    Ok(part(queue.retry_dead(chosen.into()).await?))
-}
-
-async fn discard_dead<S: Store>(
-    State(queue): State<Queue<S>>,
-    body: Result<Json<Chosen>, JsonRejection>,
-) -> Result<Response, Refusal> {
-    let Json(chosen) = body?;
-    Ok(part(queue.discard_dead(chosen.into()).await?))
 }
 
 async fn count<S: Store>(State(queue): State<Queue<S>>) -> Result<Response, Refusal> {

@@ -308,10 +308,8 @@ pub(super) fn dead(
     let mut rows = read.query(params![after, looks])?;
     let mut found = Vec::new();
     let (mut seen, mut last, mut bytes) = (0, String::new(), 0);
-    let is_of = |wanted: &Option<String>, text: &str| match wanted {
-        Some(wanted) => wanted == text,
-        None => true,
-    };
+    let is_of =
+        |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|wanted| wanted == text);
     while let Some(row) = rows.next()? {
         seen += 1;
         let key: String = row.get(0)?;

@@ -5,25 +5,38 @@ use tourbillon_jobs::store::{DeadJobs, Kinds, Span, Store};
 
 use crate::{postgres::client, server::Postgres, shared::on_server, support::HOUR};
 
-/// Returns the last statement of the store's session that looks for jobs.
-async fn last_look(client: &Client) -> String {
+/// Returns the last statement of a session of the store, which is like this.
+async fn last(client: &Client, like: &str) -> String {
     let last = "
-        SELECT query FROM pg_stat_activity
-        WHERE pid <> pg_backend_pid() AND query LIKE '%generate_series%durable_jobs%'";
-    let found = client.query(last, &[]).await.unwrap();
-    assert_eq!(found.len(), 1, "one session looks for jobs");
+        SELECT query FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE $1";
+    let found = client.query(last, &[&like]).await.unwrap();
+    assert_eq!(found.len(), 1, "one session does this");
     found[0].get(0)
 }
 
-/// Checks that a statement reads free jobs in the order of the index, and only this part of it.
-async fn reads_the_index(client: &Client, statement: &str, values: &str) {
+/// Returns how the server does a statement, for each mode of its plans.
+async fn plans(client: &Client, statement: &str, values: &str) -> Vec<(&'static str, String)> {
+    let mut plans = Vec::new();
     for mode in ["force_custom_plan", "force_generic_plan"] {
         let prepare = format!("SET plan_cache_mode = {mode}; PREPARE look AS {statement}");
         client.batch_execute(&prepare).await.unwrap();
         let explain = format!("EXPLAIN EXECUTE look({values})");
         let plan = client.query(&explain, &[]).await.unwrap();
         let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
-        let plan = plan.join("\n");
+        client.batch_execute("DEALLOCATE look").await.unwrap();
+        plans.push((mode, plan.join("\n")));
+    }
+    plans
+}
+
+/// Returns the last statement of the store's session that looks for jobs.
+async fn last_look(client: &Client) -> String {
+    last(client, "%generate_series%durable_jobs%").await
+}
+
+/// Checks that a statement reads free jobs in the order of the index, and only this part of it.
+async fn reads_the_index(client: &Client, statement: &str, values: &str) {
+    for (mode, plan) in plans(client, statement, values).await {
         assert!(plan.contains("using durable_jobs_lane"), "{plan}");
         let is_bound = |line: &str| line.contains("Index Cond:") && line.contains("priority");
         assert!(plan.lines().any(is_bound), "{mode}: {plan}");
@@ -34,7 +47,6 @@ async fn reads_the_index(client: &Client, statement: &str, values: &str) {
         ] {
             assert!(!plan.contains(bad), "{mode}: {bad}: {plan}");
         }
-        client.batch_execute("DEALLOCATE look").await.unwrap();
     }
 }
 
@@ -106,31 +118,17 @@ fn a_part_of_the_dead_jobs_is_found_by_their_index() {
 
 /// Returns the last statement of the store's session that changes dead jobs.
 async fn last_change(client: &Client, change: &str) -> String {
-    let last = format!(
-        "SELECT query FROM pg_stat_activity
-         WHERE pid <> pg_backend_pid() AND query LIKE '%changed AS (%{change}%durable_jobs%'"
-    );
-    let found = client.query(&last, &[]).await.unwrap();
-    assert_eq!(found.len(), 1, "one session changes dead jobs");
-    found[0].get(0)
+    last(client, &format!("%changed AS (%{change}%durable_jobs%")).await
 }
 
 /// Checks that a statement reads dead jobs by their index, in its order, and changes them by keys.
 async fn finds_dead_jobs(client: &Client, statement: &str, values: &str, change: &str) {
-    for mode in ["force_custom_plan", "force_generic_plan"] {
-        let prepare = format!("SET plan_cache_mode = {mode}; PREPARE look AS {statement}");
-        client.batch_execute(&prepare).await.unwrap();
-        let explain = format!("EXPLAIN (COSTS OFF) EXECUTE look({values})");
-        let plan = client.query(&explain, &[]).await.unwrap();
-        let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
-        let plan = plan.join("\n");
-        eprintln!("{mode}:\n{plan}");
+    for (mode, plan) in plans(client, statement, values).await {
         assert!(plan.contains("Scan using durable_jobs_dead"), "{plan}");
         assert!(
             plan.contains(&format!("{change} on durable_jobs")),
             "{plan}"
         );
         assert!(!plan.contains("Seq Scan on durable_jobs"), "{mode}: {plan}");
-        client.batch_execute("DEALLOCATE look").await.unwrap();
     }
 }
